@@ -200,10 +200,11 @@ def bounds_lag(session: TableSession) -> bool:
 
 
 def hidden_from_iceberg(session: TableSession, entries: Sequence[ManifestEntry]) -> frozenset[str]:
-    """Return the names of files that the table's Iceberg metadata cannot name: a full compaction writes them anew."""
+    """Return the names of files that readers of Iceberg do not read rightly: a full compaction writes them anew."""
     if not session.options.writes_iceberg:
         return frozenset()
-    return frozenset(name for name, _ in _iceberg().unreadable_files(session, entries))
+    unreadable: frozenset[str] = _iceberg().unreadable_files(session, entries)
+    return unreadable
 
 
 def _iceberg() -> Any:

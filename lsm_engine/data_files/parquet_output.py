@@ -4,7 +4,7 @@ The settings are those of docs/formats.md: data pages v1, plain and dictionary e
 integers, timestamps in ms or us by their precision and INT96 beyond. A writer of ours never relies on
 PyArrow's defaults, whose dictionaries on every column cost four times the encoding."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from functools import cached_property
 from itertools import islice
 from typing import Any, NamedTuple
@@ -192,6 +192,7 @@ _COLUMNS, _BYTES, _GROUP_ROWS, _GROUP_OFFSET, _STORED_BYTES, _ORDINAL = (
 _CHUNK_OFFSET, _CHUNK_FACTS = 2, 3  # of ColumnChunk
 _PATH, _CHUNK_BYTES, _CHUNK_STORED_BYTES = 3, 6, 7  # of ColumnMetaData
 _DATA_PAGES, _INDEX_PAGES, _DICTIONARY_PAGE = 9, 10, 11  # of ColumnMetaData: where they begin
+_STATISTICS = 12  # of ColumnMetaData
 _BLOOM_FILTER = 14  # of ColumnMetaData, and what comes after it
 _NAME, _VALUE = 1, 2  # of KeyValue
 
@@ -351,6 +352,19 @@ def with_leaves_of(footer: Struct, template: Struct, leaves: frozenset[int]) -> 
     return footer | {_SCHEMA: Field(LIST, (STRUCT, elements))}
 
 
+def without_statistics(footer: Struct, leaves: Collection[int]) -> Struct:
+    """Return the footer without the statistics of some leaves, by position, in each row group."""
+    groups = []
+    for group in footer[_ROW_GROUPS].content[1]:
+        chunks = [dict(chunk) for chunk in group[_COLUMNS].content[1]]
+        for leaf in leaves:
+            facts = dict(chunks[leaf][_CHUNK_FACTS].content)
+            facts.pop(_STATISTICS, None)
+            chunks[leaf][_CHUNK_FACTS] = Field(STRUCT, facts)
+        groups.append(group | {_COLUMNS: Field(LIST, (STRUCT, chunks))})
+    return footer | {_ROW_GROUPS: Field(LIST, (STRUCT, groups))}
+
+
 # -- Writer of Parquet files that every known client reads -----------------------------------------
 
 _DICTIONARY_SAMPLE_ROWS = 16_384
@@ -368,12 +382,13 @@ _COMPRESSION = {"none": "NONE", "lz4": "LZ4_RAW"}
 
 @record
 class ParquetSettings:
-    """The Parquet settings of one table's data files."""
+    """The Parquet settings of one table's data files. `for_iceberg`: readers of Iceberg read them as well."""
 
     compression: str
     compression_level: int | None
     page_checksum: bool
     small_compression: str
+    for_iceberg: bool = False
 
     @staticmethod
     def from_options(options: TableOptions, file_level: int = 0) -> "ParquetSettings":
@@ -387,6 +402,7 @@ class ParquetSettings:
             small_compression=compression if is_named else "SNAPPY",
             compression_level=level,
             page_checksum=options[core_options.PAGE_CHECKSUM],
+            for_iceberg=options.writes_iceberg,
         )
 
     def codec_for(self, column_bytes: int) -> str:
@@ -468,6 +484,9 @@ class ParquetEncoding:
     Files that hold timestamps of both more and fewer than 6 digits need INT96 for some columns only,
     which PyArrow cannot write: the shorter ones go in as plain integers of the same bytes, and the
     file's footer then states their type.
+
+    Iceberg's own library compares statistics and dictionaries of timestamps in milliseconds with microseconds, and skips
+    row groups that match. Where its readers read the files, these columns have neither.
     """
 
     def __init__(self, schema: pa.Schema, settings: ParquetSettings) -> None:
@@ -475,6 +494,8 @@ class ParquetEncoding:
         self._schema = schema
         self._stored = schema
         self._units = {unit for field in schema for unit in _timestamp_units(field.type)}
+        self.hidden_leaves = frozenset(millisecond_leaves(schema) if settings.for_iceberg else ())
+        """The leaves, by position, whose statistics are left out of footers."""
         self._mended: frozenset[int] = frozenset()
         if "ns" in self._units and len(self._units) > 1:
             self._stored = pa.schema([_timestamps_as_integers(field) for field in schema])
@@ -495,6 +516,10 @@ class ParquetEncoding:
             pa.system_memory_pool()
         )  # grows in place, and returns its memory when freed
         dictionaries = dictionary_columns(stored)
+        if self.hidden_leaves:
+            dictionaries = [
+                name for name in dictionaries if not _is_millis(self._schema.field(name).type)
+            ]
         codec = self._settings.codec_for(rows.nbytes // max(rows.num_columns, 1))
         footers: list[pq.FileMetaData] = []
         with self._writer(
@@ -648,8 +673,9 @@ class ParquetOutput:
 
     def close(self) -> "pq.FileMetaData":
         """Write the footer and return it; the sink stays open."""
+        hidden_leaves = self._encoding.hidden_leaves
         # Members and mended types change the footer, so PyArrow's own cannot be stored as it is.
-        if self._members or self._encoding.is_mended:
+        if self._members or self._encoding.is_mended or hidden_leaves:
             self._split_first_group()
         if self._whole is not None:
             # PyArrow wrote the only row group, and its footer is complete.
@@ -657,8 +683,11 @@ class ParquetOutput:
             self._sink.write(_end(footer))
             return metadata
         groups = with_row_groups(self._encoding.footer, self._groups)
-        end = _end(stored_footer(with_members(groups, self._members)))
-        self._sink.write(end)
+        whole = with_members(groups, self._members)
+        end = _end(stored_footer(whole))
+        # The manifest entry has all bounds.
+        hiding = without_statistics(whole, hidden_leaves) if hidden_leaves else whole
+        self._sink.write(_end(stored_footer(hiding)) if hidden_leaves else end)
         return pq.read_metadata(pa.BufferReader(MAGIC + end))
 
     def abandon(self) -> None:
@@ -673,6 +702,19 @@ class ParquetOutput:
 
 def _end(footer: bytes) -> bytes:
     return footer + len(footer).to_bytes(4, "little") + MAGIC
+
+
+# Timestamps of less than microseconds.
+
+
+def millisecond_leaves(schema: pa.Schema) -> list[int]:
+    """Return the positions of the leaves that Parquet stores as timestamps in milliseconds."""
+    leaves = [leaf for field in schema for leaf in _leaf_types(field.type)]
+    return [i for i, leaf in enumerate(leaves) if _is_millis(leaf)]
+
+
+def _is_millis(value: pa.DataType) -> bool:
+    return pa.types.is_timestamp(value) and value.unit in ("s", "ms")
 
 
 # Files with INT96 for some timestamps only.

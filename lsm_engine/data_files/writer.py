@@ -565,8 +565,8 @@ class StoredGroups:
             check_whole(source, file.checksum, file_name=path)
             stored = footer_with_trailer(source)
         footer = read_footer(stored)
-        # A copied group is valid only under the same columns and types.
-        if not has_columns_of(footer, layout.encoding.footer):
+        # A copied group is valid only under the same columns and types. Others may have the statistics that are left out.
+        if layout.encoding.hidden_leaves or not has_columns_of(footer, layout.encoding.footer):
             return None
         return StoredGroups(
             file_io=file_io,

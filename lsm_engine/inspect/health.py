@@ -416,6 +416,11 @@ def _iceberg(session: TableSession, latest: Snapshot | None, *, deep: bool) -> I
         waiting_millis=state.waiting_millis,
         is_bounded=session.options[core_options.METADATA_ICEBERG_MAX_LAG] is not None,
         is_late=iceberg.exceeds_lag(session, latest),
+        misfiltered_files=(
+            len(list(iceberg.files_with_millis_bounds(session, session.live_entries(latest))))
+            if deep
+            else 0
+        ),
     )
 
 

@@ -219,7 +219,8 @@ class IcebergFacts:
     """What the Iceberg metadata of a table shows, as `inspect.iceberg()` has it.
 
     `is_late`: rows wait for a full compaction for longer than `metadata.iceberg.max-lag`; `is_bounded`: that is set;
-    `without_ids`: of a table without such metadata, files that it could not name.
+    `without_ids`: of a table without such metadata, files that it could not name. `misfiltered_files`: files whose
+    timestamps Iceberg's own library filters wrongly.
     """
 
     shown_id: int | None = None
@@ -229,6 +230,7 @@ class IcebergFacts:
     is_bounded: bool = False
     is_late: bool = False
     without_ids: int = 0
+    misfiltered_files: int = 0
 
 
 @record
@@ -846,6 +848,12 @@ def _iceberg(facts: TableFacts, _: int) -> Iterator[Finding]:
             f"rows of {counted(shown.waiting_commits, 'commit')} in {format_age(shown.waiting_millis)} "
             "wait for a full compaction",
             "other engines do not read them by Iceberg metadata", full,
+        )  # fmt: skip
+    if shown.misfiltered_files:
+        yield facts.finding(
+            "iceberg", Severity.WARNING,
+            f"{counted(shown.misfiltered_files, 'file')} of another client with statistics of timestamps in milliseconds",
+            "Spark and other engines with Iceberg's own library leave out rows where they filter by these columns", full,
         )  # fmt: skip
 
 

@@ -12,6 +12,7 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property, partial
 from hashlib import blake2b
+from itertools import accumulate, repeat
 from threading import Lock
 from typing import Any
 
@@ -761,12 +762,10 @@ class MetadataSync:
         self.has_one_level = all(entry.file.level in self.levels for entry in shown)
         return shown
 
-    def row_counts(self, snapshot: Snapshot) -> dict[str, int]:
-        """Return how many rows each file that a snapshot shows holds, by location."""
-        return {
-            self._data_location(*entry.physical_file): entry.file.row_count
-            for entry in self.shown_entries(snapshot)
-        }
+    def shown_files(self, snapshot: Snapshot) -> dict[str, JsonObject]:
+        """Return `data_file` of each file that a snapshot shows, by location, without the ids of its rows."""
+        files = self._data_files(self.shown_entries(snapshot))
+        return {file["file_path"]: file for file in files}
 
     def puffin_files(self, snapshot: Snapshot) -> dict[str, bytes]:
         """Return the Puffin files of a snapshot's deletion vectors, by the name of their index file."""
@@ -887,21 +886,28 @@ class MetadataSync:
     ) -> tuple[list[JsonObject], int]:
         """Return the entries of data files, and the next row id after theirs."""
         self.require_readable(live)
-        assigns = self.layout.format_version >= 3
-        partitions = self._partitions([entry.partition for entry in live])
-        located = []
-        for entry in live:
-            located.append(
-                LocatedFile(
-                    file=entry.file,
-                    location=self._data_location(*entry.physical_file),
-                    partition=partitions[entry.partition],
-                    first_row_id=next_row_id if assigns else None,
-                )
-            )
-            next_row_id += entry.file.row_count if assigns else 0
-        files = data_files(located, self.layout, self._schemas_of(live))
+        if self.layout.format_version < 3:
+            return [added_entry(file, snapshot_id) for file in self._data_files(live)], next_row_id
+        counts = [entry.file.row_count for entry in live]
+        *row_ids, next_row_id = accumulate(counts, initial=next_row_id)
+        files = self._data_files(live, row_ids)
         return [added_entry(file, snapshot_id) for file in files], next_row_id
+
+    def _data_files(
+        self, live: Sequence[ManifestEntry], row_ids: Sequence[int | None] | None = None
+    ) -> list[JsonObject]:
+        """Return `data_file` of some files. `row_ids`: the first id of the rows of each; None: they have none."""
+        partitions = self._partitions([entry.partition for entry in live])
+        located = [
+            LocatedFile(
+                file=entry.file,
+                location=self._data_location(*entry.physical_file),
+                partition=partitions[entry.partition],
+                first_row_id=row_id,
+            )
+            for entry, row_id in zip(live, row_ids or repeat(None, len(live)), strict=True)
+        ]
+        return data_files(located, self.layout, self._schemas_of(live))
 
     def _deletes(
         self, index_entries: Iterable[IndexManifestEntry], snapshot_id: int

@@ -3,15 +3,24 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
 
+import pyarrow.parquet as pq
+
 from lsm_engine.base.errors import CorruptFileError, LsmError, NotFoundError, UnsupportedError
 from lsm_engine.base.record import record
 from lsm_engine.base.units import FIRST_SNAPSHOT_ID, counted, format_age
+from lsm_engine.data_files.parquet_output import millisecond_leaves
 from lsm_engine.format.manifest import ManifestEntry, by_bucket
 from lsm_engine.format.manifest_file import WITHOUT_STATS
 from lsm_engine.format.snapshot import Snapshot
-from lsm_engine.iceberg.manifest import DELETES, read_records
+from lsm_engine.iceberg.manifest import DELETES, Layout, read_records
 from lsm_engine.iceberg.metadata import SOURCE, TableMetadata, metadata_path, shown_levels, shows
-from lsm_engine.iceberg.schema import JsonObject, has_lists_or_maps
+from lsm_engine.iceberg.schema import (
+    JsonObject,
+    has_lists_or_maps,
+    iceberg_schema,
+    of_avro,
+    partition_spec,
+)
 from lsm_engine.options import core_options
 from lsm_engine.options.modes import CommitKind
 from lsm_engine.planning.compaction import FULL_COMPACTION
@@ -19,6 +28,8 @@ from lsm_engine.planning.names import MAIN_BRANCH
 from lsm_engine.table.branches import on_branch
 from lsm_engine.table.iceberg import IcebergStore, MetadataSync, index_file_of, open_store
 from lsm_engine.table.session import TableSession
+from lsm_engine.types.table_schema import TableSchema
+from lsm_engine.types.types import ScalarType
 
 _COMMITS_MAX = 100
 """Commits that are looked at for how long rows wait."""
@@ -157,8 +168,9 @@ def warnings_of(session: TableSession) -> Iterator[str]:
         store = open_store(session)
         current = store.current()
         unsound = set() if current is None else _unsound_files(store, current)
-        is_other = not unsound and shown.problem is None and not shown.lag
-        is_other = is_other and current is not None and _shows_other_rows(session, store, current)
+        difference = None
+        if not unsound and shown.problem is None and not shown.lag and current is not None:
+            difference = _difference(session, store, current)
     except (LsmError, OSError) as error:
         yield f"the Iceberg metadata cannot be read, `lsm iceberg sync --rebuild` writes it anew: {error}"
         return
@@ -174,9 +186,9 @@ def warnings_of(session: TableSession) -> Iterator[str]:
             f"the Iceberg metadata lacks {counted(len(unsound), 'file')}, or the file has another size, such as "
             f"{min(unsound)}; `lsm iceberg sync --rebuild` writes it anew"
         )
-    elif is_other:
+    elif difference is not None:
         yield (
-            f"the Iceberg metadata shows other files or deleted rows than snapshot {shown.snapshot_id} has; "
+            f"the Iceberg metadata shows other {difference} than snapshot {shown.snapshot_id} has; "
             "`lsm iceberg sync --rebuild` writes it anew"
         )
 
@@ -212,12 +224,15 @@ def _unsound_files(store: IcebergStore, current: TableMetadata) -> set[str]:
     return unsound
 
 
-def _shows_other_rows(session: TableSession, store: IcebergStore, current: TableMetadata) -> bool:
-    """Whether a version names other files, counts or vectors than the newest snapshot, which it shows, has."""
+def _difference(session: TableSession, store: IcebergStore, current: TableMetadata) -> str | None:
+    """Return what a version has otherwise than the newest snapshot, which it shows, so that readers see other rows."""
     snapshot, shown = session.snapshots.latest(), current.current
     if snapshot is None or shown is None or not shows(shown, snapshot):
-        return False
-    counts: dict[str, int] = {}
+        return None
+    schema = session.schema
+    if _columns_differ(current, schema):
+        return "columns or partition columns"
+    stored: dict[str, JsonObject] = {}
     puffins: dict[str, bytes] = {}
     for row in _read(store, store.path_of(shown["manifest-list"])):
         for entry in _read(store, store.path_of(row["manifest_path"])):
@@ -225,16 +240,81 @@ def _shows_other_rows(session: TableSession, store: IcebergStore, current: Table
             if row["content"] == DELETES:
                 puffins[index_file_of(location)] = store.file_io.read(store.path_of(location))
             else:
-                counts[location] = entry["data_file"]["record_count"]
+                stored[location] = entry["data_file"]
     attempt = MetadataSync(session, store, rebuild=False)
-    return (counts, puffins) != (attempt.row_counts(snapshot), attempt.puffin_files(snapshot))
+    expected = attempt.shown_files(snapshot)
+    if stored.keys() != expected.keys():
+        return "files"
+    if puffins != attempt.puffin_files(snapshot):
+        return "deleted rows"
+    for location, file in expected.items():
+        member = _other_member(stored[location], file, attempt.layout)
+        if member is not None:
+            return f"{member} of file {location}"
+    return None
 
 
-def unreadable_files(
-    session: TableSession, entries: Sequence[ManifestEntry]
-) -> list[tuple[str, str]]:
-    """Return the names of files that readers of Iceberg would misread, and why."""
-    return list(MetadataSync(session, open_store(session), rebuild=False).problems(entries))
+def _columns_differ(current: TableMetadata, schema: TableSchema) -> bool:
+    """Whether the schema of an id, or the partition spec, is another than that of the table."""
+    named = {stored["schema-id"]: stored for stored in current.members["schemas"]}
+    if schema.id in named and named[schema.id] != iceberg_schema(schema):
+        return True
+    specs = [spec["fields"] for spec in current.members["partition-specs"]]
+    return specs != [partition_spec(schema)]
+
+
+def _other_member(stored: JsonObject, expected: JsonObject, layout: Layout) -> str | None:
+    """Return the member of `data_file` that differs, so that a reader counts or skips rows wrongly."""
+    for member in ("record_count", "file_size_in_bytes"):
+        if stored[member] != expected[member]:
+            return member
+    for column in layout.partition_fields:
+        assert isinstance(column.type, ScalarType), column.type
+        values = [
+            of_avro(file["partition"][column.name], column.type) for file in (stored, expected)
+        ]
+        # As text, in which NaN is NaN.
+        if repr(values[0]) != repr(values[1]):
+            return f"partition value {column.name!r}"
+    for member in ("null_value_counts", "lower_bounds", "upper_bounds"):
+        own = {pair["key"]: pair["value"] for pair in expected[member]}
+        for pair in stored[member] or ():
+            bound = own.get(pair["key"], pair["value"])
+            # A column that was widened since has a longer bound, of the same value.
+            is_widened = isinstance(bound, bytes) and (len(pair["value"]), len(bound)) == (4, 8)
+            if bound != pair["value"] and not is_widened:
+                return member
+    return None
+
+
+def unreadable_files(session: TableSession, entries: Sequence[ManifestEntry]) -> frozenset[str]:
+    """Return the names of files that readers of Iceberg would misread, or filter wrongly."""
+    attempt = MetadataSync(session, open_store(session), rebuild=False)
+    misread = {name for name, _ in attempt.problems(entries)}
+    return frozenset(misread.union(files_with_millis_bounds(session, entries)))
+
+
+def files_with_millis_bounds(
+    session: TableSession, entries: Iterable[ManifestEntry]
+) -> Iterator[str]:
+    """Yield the names of files with statistics or dictionaries of timestamps in milliseconds.
+
+    Iceberg's own library, as on Spark, takes these for microseconds, and skips row groups whose rows match a filter.
+    Other clients write them; files that this engine writes for readers of Iceberg have none.
+    """
+    if not millisecond_leaves(session.schema.arrow):
+        return
+    context = session.context()
+    for entry in entries:
+        if entry.file.file_name.endswith(".parquet") and entry.file.external_path is None:
+            path = context.data_file(*entry.physical_file)
+            with session.file_io.open_input(path, size=entry.file.file_size) as source:
+                file = pq.ParquetFile(source)
+                groups = [file.metadata.row_group(i) for i in range(file.num_row_groups)]
+                leaves = millisecond_leaves(file.schema_arrow)
+            chunks = [group.column(leaf) for group in groups for leaf in leaves]
+            if any(chunk.is_stats_set or chunk.has_dictionary_page for chunk in chunks):
+                yield entry.file.file_name
 
 
 def files_without_member_ids(session: TableSession, entries: Iterable[ManifestEntry]) -> int:

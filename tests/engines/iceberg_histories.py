@@ -1,11 +1,13 @@
 """Random histories of tables with Iceberg metadata: after each step other engines read what a scan reads.
 
     python -m tests.engines.iceberg_histories --histories 2000
+    python -m tests.engines.iceberg_histories --histories 300 --spark
     python -m tests.engines.iceberg_histories --histories 1 --seed 17 --layout "partial update" --verbose
 
 A history is a table of a random layout and random columns, with writes, deletes, compactions, changes of the schema, tags,
 branches, rollbacks, expiries, forgotten keys, commits of clients that write no metadata, and crashes between a snapshot and its
-metadata. The readers are pyiceberg, Polars where its own reader takes the types, and DuckDB where its extension is installed.
+metadata. The readers are pyiceberg, Polars where its own reader takes the types, and DuckDB where its extension is installed; with
+`--spark` iceberg-spark, too, which Maven fetches.
 """
 
 import argparse
@@ -16,7 +18,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -36,7 +38,9 @@ from tests.engines.iceberg_readers import (
     face,
     in_order,
     metadata_file,
+    metadata_folder,
 )
+from tests.interop.iceberg_spark import IcebergSpark, iceberg_spark, sql_literal
 
 STORAGE = "metadata.iceberg.storage"
 IN_TABLE = {STORAGE: "table-location"}
@@ -100,9 +104,15 @@ class Mismatch(AssertionError):
 
 
 class History:
-    """One table and what happens to it. `columns`: the types of its columns but keys and `v`, by name."""
+    """One table and what happens to it. `columns`: the types of its columns but keys and `v`, by name.
 
-    def __init__(self, folder: Path, layout: str, seed: int) -> None:
+    `spark`: reads it as well.
+    """
+
+    def __init__(
+        self, folder: Path, layout: str, seed: int, spark: IcebergSpark | None = None
+    ) -> None:
+        self.spark = spark
         self.layout = layout
         self.chance = random.Random(f"{layout} {seed}")
         self.log: list[str] = []
@@ -321,9 +331,15 @@ class History:
             self._require_same("polars", self._ordered(frame.collect().to_arrow()), scanned)
         if duckdb_reads_iceberg():
             self._require_same("DuckDB", self._ordered(duckdb_rows(self.table)), scanned)
+        if self.spark is not None:
+            self._require_same("Spark", self._ordered(self._rows_on_spark()), scanned)
         self._compare_filter(shown, scanned)
         self._compare_older(shown, state)
         self._compare_branches(shown, state)
+
+    def _rows_on_spark(self, **chosen: Any) -> pa.Table:
+        assert self.spark is not None
+        return self.spark.rows(str(metadata_folder(self.table).parent), **chosen)
 
     def _ordered(self, rows: pa.Table) -> list[str]:
         columns = self.table.schema.arrow
@@ -359,6 +375,12 @@ class History:
                 )
             )
             literal = value.isoformat() if isinstance(value, dt.date) else value
+            if self.spark is not None and not isinstance(value, float):
+                sign = {"equal": "=", "less": "<", "greater_equal": ">="}[function.__name__]
+                where = f"`{name}` {sign} {sql_literal(value, kinds[name])}"
+                kept = scanned.filter(function(column, pa.scalar(value, column.type)))
+                rows = self._ordered(self._rows_on_spark(where=where))
+                self._require_same(f"Spark where {where}", rows, kept)
             mask = function(column, pa.scalar(value, column.type))
             is_nan = pc.is_nan(column) if pa.types.is_floating(column.type) else None
             count = (
@@ -388,6 +410,9 @@ class History:
         scanned = self.table.scan(**scans[number]).to_arrow()
         rows = shown.scan(snapshot_id=number).to_arrow().select(scanned.column_names)
         self._require_same(f"pyiceberg at {number}", in_order(rows.cast(scanned.schema)), scanned)
+        if self.spark is not None:
+            rows = self._rows_on_spark(snapshot=number).select(scanned.column_names)
+            self._require_same(f"Spark at {number}", in_order(rows.cast(scanned.schema)), scanned)
 
     def _compare_branches(self, shown: Any, state: Any) -> None:
         for name in self.table.branches.names():
@@ -431,9 +456,11 @@ def dying(method: str, call: int) -> Iterator[None]:
         yield
 
 
-def run_history(folder: Path, layout: str, seed: int, steps: int = STEPS) -> History:
+def run_history(
+    folder: Path, layout: str, seed: int, steps: int = STEPS, spark: IcebergSpark | None = None
+) -> History:
     """Run a history to its end; Mismatch names layout, seed and steps."""
-    history = History(folder, layout, seed)
+    history = History(folder, layout, seed, spark)
     try:
         for _ in range(steps):
             history.step()
@@ -458,8 +485,15 @@ def main() -> int:
         "--seconds", type=float, default=float("inf"), help="begin no history after them"
     )
     parser.add_argument("--folder", help="where tables are made, such as /dev/shm")
+    parser.add_argument("--spark", action="store_true", help="iceberg-spark reads as well")
     parser.add_argument("--verbose", action="store_true")
     given = parser.parse_args()
+    with iceberg_spark() if given.spark else nullcontext() as spark:
+        return run_histories(given, spark)
+
+
+def run_histories(given: argparse.Namespace, spark: IcebergSpark | None) -> int:
+    """Run histories; print the failures and what was covered, and return the status of the command."""
     acts: Counter[str] = Counter()
     failures, begun, count = 0, time.monotonic(), 0
     layouts = [given.layout] if given.layout else list(LAYOUTS)
@@ -471,7 +505,9 @@ def main() -> int:
             print(f"{count} histories begun, {failures} failures", flush=True)
         with tempfile.TemporaryDirectory(dir=given.folder) as folder:
             try:
-                history = run_history(Path(folder), layouts[number % len(layouts)], number)
+                history = run_history(
+                    Path(folder), layouts[number % len(layouts)], number, spark=spark
+                )
                 acts.update(text.partition(" ")[0] for text in history.log)
             except Exception as error:
                 failures += 1

@@ -1278,6 +1278,58 @@ def test_verify_names_metadata_that_is_behind_or_lacks_files_and_finds_the_table
     assert shown_rows(table) == in_order(table.to_arrow())
 
 
+def test_files_for_iceberg_have_no_statistics_of_timestamps_in_milliseconds(tmp_path):
+    """Iceberg's own library takes these for microseconds; manifests have the bounds, so that scans skip files all the same."""
+    columns = {"k": "BIGINT", "t": "TIMESTAMP(3)", "u": "TIMESTAMP(3) WITH LOCAL TIME ZONE", "v": "TIMESTAMP(6)", "r": "ROW<s TIMESTAMP(3)>"}  # fmt: skip
+    noon = dt.datetime(2024, 5, 1, 12)  # noqa: DTZ001
+    rows = [
+        {"k": key, "t": noon.replace(minute=key % 5), "u": noon.replace(tzinfo=dt.UTC), "v": noon, "r": {"s": noon}}
+        for key in range(4_000)
+    ]  # fmt: skip
+
+    def chunks(table: lsm.Table, name: str) -> list[pq.ColumnChunkMetaData]:
+        groups = [
+            pq.read_metadata(path).row_group(0) for path in Path(table.location).rglob("*.parquet")
+        ]
+        all_chunks = [group.column(i) for group in groups for i in range(group.num_columns)]
+        return [chunk for chunk in all_chunks if chunk.path_in_schema == name]
+
+    with lsm.open_catalog(tmp_path) as catalog:
+        plain = catalog.create_table("shop.plain", columns)
+        plain.append(rows)
+        assert all(chunk.is_stats_set for chunk in chunks(plain, "t"))
+        plain.alter(lsm.SetOption(STORAGE, "table-location"))
+        plain = catalog.table("shop.plain")
+        (finding,) = [
+            found
+            for found in lsm.doctor(catalog, depth="deep").findings
+            if found.kind == "iceberg"
+        ]
+        assert "1 file of another client" in finding.what
+        plain.append(rows)
+        assert plain.compact(full=True) is not None
+        plain.maintenance.expire(retain_min=1, retain_max=1, older_than="0 s")
+        orders = catalog.create_table("shop.orders", columns, "k", options=VECTORS)
+        orders.upsert(rows)
+        orders.upsert(rows[:10])
+        for table in (plain, orders):
+            for name in ("t", "u", "r.s"):
+                assert not any(
+                    chunk.is_stats_set or chunk.has_dictionary_page for chunk in chunks(table, name)
+                )
+            assert all(chunk.is_stats_set for chunk in chunks(table, "v"))
+            later = lsm.col("t") > noon.replace(minute=30)
+            assert not table.scan(where=later).explain().splits
+            assert (
+                table.scan(where=lsm.col("t") == noon.replace(minute=3)).to_arrow().num_rows > 700
+            )
+        assert not [
+            found
+            for found in lsm.doctor(catalog, depth="deep").findings
+            if found.kind == "iceberg"
+        ]
+
+
 # -- Histories by chance ---------------------------------------------------------------------------
 
 

@@ -8,8 +8,9 @@ import pyarrow as pa
 import pytest
 
 import lsm_engine as lsm
-from tests.engines.iceberg_histories import VALUES
+from tests.engines.iceberg_histories import LAYOUTS, VALUES, run_history
 from tests.interop.environments import HERE
+from tests.interop.iceberg_spark import iceberg_spark
 from tests.interop.other_sparks import ICEBERG
 
 pytestmark = [pytest.mark.slow, pytest.mark.interop_full]
@@ -61,3 +62,10 @@ def test_iceberg_spark_reads_each_commit_tags_and_branches(tmp_path):
     assert answers[0] == expected[0]
     assert answers[1] == json.loads(json.dumps(expected[1], default=str))
     assert answers[2:] == [[[10, 45]], [[11, 100]], [[3], [11]]]
+
+
+def test_after_each_step_of_a_history_iceberg_spark_reads_what_a_scan_reads(tmp_path):
+    """One history of each layout; `python -m tests.engines.iceberg_histories --spark` runs more."""
+    with iceberg_spark() as spark:
+        for seed, layout in enumerate(LAYOUTS):
+            run_history(tmp_path / str(seed), layout, seed, spark=spark)
