@@ -9,6 +9,7 @@ from collections.abc import Callable
 from contextlib import closing
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import polars
 import pyarrow as pa
@@ -22,7 +23,7 @@ from pyiceberg.expressions import GreaterThanOrEqual, IsNull, NotNull
 
 import lsm_engine as lsm
 from lsm_engine.data_files import columns as file_columns
-from lsm_engine.iceberg.manifest import read_records
+from lsm_engine.iceberg.manifest import manifest, manifest_list, read_records
 from lsm_engine.storage.file_io import FileIO
 from lsm_engine.table import iceberg, iceberg_state
 from lsm_engine.types.arrow_types import arrow_type
@@ -1278,6 +1279,50 @@ def test_verify_names_metadata_that_is_behind_or_lacks_files_and_finds_the_table
     assert shown_rows(table) == in_order(table.to_arrow())
 
 
+def _without_first_column(members: dict[str, Any]) -> None:
+    members["schemas"][-1]["fields"].pop(0)
+
+
+def _other_partition_column(members: dict[str, Any]) -> None:
+    members["partition-specs"][0]["fields"][0]["source-id"] += 1
+
+
+@pytest.mark.parametrize(
+    ("damage", "difference"),
+    [
+        (lambda file: file | {"record_count": 5}, "record_count of file"),
+        (lambda file: file | {"partition": {"p": "z"}}, "partition value 'p' of file"),
+        (lambda file: file | {"lower_bounds": [{"key": 1, "value": bytes(8)}]}, "lower_bounds of file"),
+        (lambda file: file | {"file_path": file["file_path"] + "x"}, "files"),
+        (_without_first_column, "columns"),
+        (_other_partition_column, "partition columns"),
+    ],
+)  # fmt: skip
+def test_verify_names_what_the_metadata_has_otherwise_than_the_table(tmp_path, damage, difference):
+    table = create(tmp_path, SMALL, key=("k", "p"), partitioned_by="p")
+    table.upsert(small(3, 4))
+    store = iceberg.open_store(table.session)
+    attempt = iceberg.MetadataSync(table.session, store, rebuild=False)
+    current = store.current()
+    if difference.endswith("columns"):
+        path = Path(metadata_file(table))
+        members = json.loads(path.read_bytes())
+        damage(members)
+        path.write_text(json.dumps(members))
+    else:
+        (row, *rows) = read_records(store.file_io.read(store.path_of(current.current["manifest-list"])), "")  # fmt: skip
+        entries = read_records(store.file_io.read(store.path_of(row["manifest_path"])), "")
+        entries[0]["data_file"] = damage(entries[0]["data_file"])
+        data = manifest(entries, attempt.layout, row["content"])
+        Path(row["manifest_path"].removeprefix("file:")).write_bytes(data)
+        listed = manifest_list([row | {"manifest_length": len(data)}, *rows], attempt.layout, current.current)  # fmt: skip
+        Path(current.current["manifest-list"].removeprefix("file:")).write_bytes(listed)
+    (warning,) = table.verify().warnings
+    assert difference in warning.partition("shows other ")[2].partition(" than ")[0]
+    table.maintenance.sync_iceberg(rebuild=True)
+    assert table.verify().warnings == ()
+
+
 def test_files_for_iceberg_have_no_statistics_of_timestamps_in_milliseconds(tmp_path):
     """Iceberg's own library takes these for microseconds; manifests have the bounds, so that scans skip files all the same."""
     columns = {"k": "BIGINT", "t": "TIMESTAMP(3)", "u": "TIMESTAMP(3) WITH LOCAL TIME ZONE", "v": "TIMESTAMP(6)", "r": "ROW<s TIMESTAMP(3)>"}  # fmt: skip
@@ -1301,9 +1346,7 @@ def test_files_for_iceberg_have_no_statistics_of_timestamps_in_milliseconds(tmp_
         plain.alter(lsm.SetOption(STORAGE, "table-location"))
         plain = catalog.table("shop.plain")
         (finding,) = [
-            found
-            for found in lsm.doctor(catalog, depth="deep").findings
-            if found.kind == "iceberg"
+            found for found in lsm.doctor(catalog, depth="deep").findings if found.kind == "iceberg"
         ]
         assert "1 file of another client" in finding.what
         plain.append(rows)
@@ -1324,9 +1367,7 @@ def test_files_for_iceberg_have_no_statistics_of_timestamps_in_milliseconds(tmp_
                 table.scan(where=lsm.col("t") == noon.replace(minute=3)).to_arrow().num_rows > 700
             )
         assert not [
-            found
-            for found in lsm.doctor(catalog, depth="deep").findings
-            if found.kind == "iceberg"
+            found for found in lsm.doctor(catalog, depth="deep").findings if found.kind == "iceberg"
         ]
 
 
