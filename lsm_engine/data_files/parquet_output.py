@@ -679,15 +679,15 @@ class ParquetOutput:
             self._split_first_group()
         if self._whole is not None:
             # PyArrow wrote the only row group, and its footer is complete.
-            footer, metadata = self._whole
-            self._sink.write(_end(footer))
+            own_footer, metadata = self._whole
+            self._sink.write(_end(own_footer))
             return metadata
         groups = with_row_groups(self._encoding.footer, self._groups)
-        whole = with_members(groups, self._members)
-        end = _end(stored_footer(whole))
+        footer = with_members(groups, self._members)
+        end = _end(stored_footer(footer))
         # The manifest entry has all bounds.
-        hiding = without_statistics(whole, hidden_leaves) if hidden_leaves else whole
-        self._sink.write(_end(stored_footer(hiding)) if hidden_leaves else end)
+        stripped = without_statistics(footer, hidden_leaves) if hidden_leaves else footer
+        self._sink.write(_end(stored_footer(stripped)) if hidden_leaves else end)
         return pq.read_metadata(pa.BufferReader(MAGIC + end))
 
     def abandon(self) -> None:

@@ -377,10 +377,10 @@ class History:
             literal = value.isoformat() if isinstance(value, dt.date) else value
             if self.spark is not None and not isinstance(value, float):
                 sign = {"equal": "=", "less": "<", "greater_equal": ">="}[function.__name__]
-                where = f"`{name}` {sign} {sql_literal(value, kinds[name])}"
+                condition = f"`{name}` {sign} {sql_literal(value, kinds[name])}"
                 kept = scanned.filter(function(column, pa.scalar(value, column.type)))
-                rows = self._ordered(self._rows_on_spark(where=where))
-                self._require_same(f"Spark where {where}", rows, kept)
+                rows = self._ordered(self._rows_on_spark(condition=condition))
+                self._require_same(f"Spark where {condition}", rows, kept)
             mask = function(column, pa.scalar(value, column.type))
             is_nan = pc.is_nan(column) if pa.types.is_floating(column.type) else None
             count = (
