@@ -256,8 +256,8 @@ def _difference(session: TableSession, store: IcebergStore, current: TableMetada
 
 def _columns_differ(current: TableMetadata, schema: TableSchema) -> bool:
     """Whether the schema of an id, or the partition spec, is another than that of the table."""
-    named = {stored["schema-id"]: stored for stored in current.members["schemas"]}
-    if schema.id in named and named[schema.id] != iceberg_schema(schema):
+    schemas = {stored["schema-id"]: stored for stored in current.members["schemas"]}
+    if schema.id in schemas and schemas[schema.id] != iceberg_schema(schema):
         return True
     specs = [spec["fields"] for spec in current.members["partition-specs"]]
     return specs != [partition_spec(schema)]
