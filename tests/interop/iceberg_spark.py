@@ -27,7 +27,9 @@ class IcebergSpark:
         self._process = process
         self._folder = folder
 
-    def rows(self, path: str, *, snapshot: int | None = None, condition: str | None = None) -> pa.Table:
+    def rows(
+        self, path: str, *, snapshot: int | None = None, condition: str | None = None
+    ) -> pa.Table:
         """Return the rows of the newest or another snapshot, those that a condition in SQL keeps."""
         file = self._folder / "rows.arrow"
         request = {"path": path, "snapshot": snapshot, "filter": condition, "rows": str(file)}
