@@ -245,6 +245,11 @@ def key_pieces(keys: pa.Array) -> tuple[Bytes, Longs]:
 
 DATA_PREFIX = "data-"
 CHANGELOG_PREFIX = "changelog-"
+POSTPONED_WRITER = "-u-lsm-s-0-w-"
+"""The part of the names of files in bucket -2 by which Java Paimon knows their writer.
+
+It reads the files of one writer in the order of their creation, and those of several in any order: ours have one.
+"""
 
 
 @record
@@ -252,7 +257,8 @@ class NewFiles:
     """The facts that all files of one writer share. `directory` is the bucket's (TablePaths.bucket_directory).
 
     `prefix` is DATA_PREFIX or CHANGELOG_PREFIX. `target_file_size` None: from the table's options.
-    `write_columns`: what the files of an append table hold, if not exactly the table's columns.
+    `write_columns`: what the files of an append table hold, if not exactly the table's columns. `writer`: a part of
+    their names, behind the prefix.
     """
 
     schema: TableSchema
@@ -262,6 +268,7 @@ class NewFiles:
     prefix: str = DATA_PREFIX
     target_file_size: int | None = None
     write_columns: tuple[str, ...] | None = None
+    writer: str = ""
 
     @property
     def roll_bytes(self) -> int:
@@ -875,7 +882,8 @@ class DataFileWriter:
 
     def _started(self) -> OpenFile:
         extension = self._files.schema.options.file_format(self._files.level).value
-        name = f"{self._files.prefix}{self._unique}-{self._count}.{extension}"
+        files = self._files
+        name = f"{files.prefix}{files.writer}{self._unique}-{self._count}.{extension}"
         self._count += 1
         output = ChecksumOutput(self._file_io.open_output(f"{self._files.directory}/{name}"))
         try:

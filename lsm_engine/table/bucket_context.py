@@ -10,8 +10,14 @@ import pyarrow as pa
 
 from lsm_engine.base.errors import LsmError, UnsafePathError, UnsupportedError
 from lsm_engine.base.record import record
+from lsm_engine.base.units import POSTPONE_BUCKET_COUNT
 from lsm_engine.data_files.reader import DataFileReader, ReadColumns, open_data_file
-from lsm_engine.data_files.writer import CHANGELOG_PREFIX, DataFileWriter, NewFiles
+from lsm_engine.data_files.writer import (
+    CHANGELOG_PREFIX,
+    POSTPONED_WRITER,
+    DataFileWriter,
+    NewFiles,
+)
 from lsm_engine.format.binary_row import KeyOrder, key_order
 from lsm_engine.format.commit_message import CommitMessage
 from lsm_engine.format.data_file import DataFileMeta
@@ -255,6 +261,7 @@ class BucketContext:
             file_source=source,
             target_file_size=_NO_LIMIT if never_roll else None,
             write_columns=write_columns,
+            writer=POSTPONED_WRITER if bucket[1] == POSTPONE_BUCKET_COUNT else "",
         )
         return DataFileWriter(
             self.file_io,
