@@ -175,7 +175,9 @@ def deleted_keys(
     looks = required or clocks or (counts_changes(schema) and not waits)
     if takes_back or not looks or RowKind.DELETE in rule.dropped | rule.refused:
         crosses = schema.bucket_mode.policy.crosses_partitions  # the write looks by itself
-        if not waits and not crosses and newest_decides(schema):
+        # A look does not find rows that wait for a bucket: the delete is written after them.
+        sees_all = not schema.options[core_options.POSTPONE_MERGE_ON_READ]
+        if not waits and not crosses and sees_all and newest_decides(schema):
             keys, held_keys = _held_in_memory(keys, schema)
             if held_keys is not None and not _may_be_there(session, held_keys, newest):
                 return Write(session, identity).replayed()

@@ -3,7 +3,7 @@
 Memory holds the batch, one file's bloom filter and one file's keys, never pairs of keys and files
 (decisions/0012)."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import zip_longest
 
 import numpy as np
@@ -11,6 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lsm_engine.base.errors import UnsupportedError
 from lsm_engine.base.record import record
 from lsm_engine.data_files.reader import DataFileReader
 from lsm_engine.data_files.writer import key_pieces, record_keys
@@ -41,6 +42,7 @@ from lsm_engine.table.live_files import (
     TOTAL_BUCKETS,
     bucket_pairs,
 )
+from lsm_engine.table.session import TableSession
 from lsm_engine.types.table_schema import SEQUENCE_NUMBER, VALUE_KIND, TableSchema
 
 # -- Live files for a key search: columns for all files, an entry object for the current one -------
@@ -123,11 +125,34 @@ class Spans:
             )
 
 
-def with_buckets(rows: pa.Table | None) -> pa.Table | None:
-    """Drop files whose rows wait for a bucket: no reader sees them."""
+def refuse_waiting(session: TableSession) -> None:
+    """Raise UnsupportedError if readers see rows that wait for a bucket, which no look by key finds."""
+    option = core_options.POSTPONE_MERGE_ON_READ
+    if session.options[option]:
+        raise UnsupportedError(
+            f"rows wait for a bucket, where no lookup finds them, and {option.key!r} has them read; compact the "
+            "table first, or scan it with a filter on the key",
+            option=option.key,
+            table=session.name,
+        )
+
+
+def entries_with_buckets(
+    session: TableSession, entries: Sequence[ManifestEntry]
+) -> list[ManifestEntry]:
+    """Return entries without those whose rows wait for a bucket, as `with_buckets` does."""
+    placed_entries = [entry for entry in entries if entry.bucket >= 0]
+    if len(placed_entries) < len(entries):
+        refuse_waiting(session)
+    return placed_entries
+
+
+def with_buckets(session: TableSession, rows: pa.Table | None) -> pa.Table | None:
+    """Drop files whose rows wait for a bucket: no reader sees them. Raises as `refuse_waiting` does."""
     # Most tables have no rows that wait, and then the table is returned as it is.
     if rows is None or not rows.num_rows or pc.min(rows.column(BUCKET)).as_py() >= 0:
         return rows
+    refuse_waiting(session)
     return rows.filter(pc.greater_equal(rows.column(BUCKET), 0))
 
 

@@ -129,7 +129,7 @@ def find_records(
         with TableQuery(session.with_level_0(), snapshot=snapshot, value=value) as query:
             query.locate(search, everywhere=everywhere)
         return (MERGED,)
-    files = with_buckets(session.live_rows(snapshot))
+    files = with_buckets(session, session.live_rows(snapshot))
     way = SearchWay(
         by_ranges=session.options[core_options.INDEX_BLOOM_PRUNE_BY_RANGES],
         by_blooms=session.options[core_options.INDEX_TYPE].policy.reads_blooms,
@@ -320,7 +320,7 @@ class Locator:
         snapshot = session.snapshots.latest(reads_state=True)
         if snapshot is None or not len(search):
             return snapshot, ("nothing to look into",)
-        files = with_buckets(session.live_rows(snapshot))
+        files = with_buckets(session, session.live_rows(snapshot))
         if not newest_decides(self._schema) and not merged_already(self._schema, files):
             return None
         way = SearchWay(

@@ -17,6 +17,7 @@ from lsm_engine.format.manifest_file import WITHOUT_STATS
 from lsm_engine.format.snapshot import Snapshot
 from lsm_engine.kernels.arrow_views import Longs
 from lsm_engine.kernels.buckets import bucket_of, group_rows
+from lsm_engine.lookup.key_search import entries_with_buckets
 from lsm_engine.lookup.levels import DataFiles, LookupCache, LookupFiles, LookupLevels
 from lsm_engine.lookup.sorted_stores import BlockCache
 from lsm_engine.lookup.store import StoreSettings
@@ -205,10 +206,10 @@ class ViewMaker:
         scope = None if chosen is None else BucketScope(partitions=chosen)
         # Statistics are most of an entry's bytes, and no lookup reads them.
         columns = None if chosen is None else WITHOUT_STATS
-        for entry in self.session.live_entries(snapshot, scope, columns):
-            if entry.bucket >= 0:  # postponed rows have no bucket yet: no reader sees them
-                buckets.setdefault(entry.partition, {}).setdefault(entry.bucket, []).append(entry)
-                schema_ids.add(entry.file.schema_id)
+        live = self.session.live_entries(snapshot, scope, columns)
+        for entry in entries_with_buckets(self.session, live):
+            buckets.setdefault(entry.partition, {}).setdefault(entry.bucket, []).append(entry)
+            schema_ids.add(entry.file.schema_id)
         context = self.session.context(schema_ids)
         partitions = {}
         for partition, by_bucket in buckets.items():

@@ -250,6 +250,10 @@ POSTPONE_TARGET_SIZE_PER_BUCKET = Option(
     key="postpone.target-size-per-bucket", parse=parse_bytes, default=1 << 30, default_text="1 gb",
     doc="A compaction chooses the buckets of a new partition by how many bytes wait for them: enough for each to have at most this, a power of two, at most 2048. Where it is given, rows of a batch for a new partition wait, too, in a commit of their own. `postpone.default-bucket-num` comes first.",
 )  # fmt: skip
+POSTPONE_MERGE_ON_READ = Option(
+    key="postpone.merge-on-read", parse=parse_bool, default=False,
+    doc="Scans of a table with `bucket` = -2 merge rows that wait for a bucket, as if they had it; streams and changes begin with those in buckets, and lookups by key are refused.",
+)  # fmt: skip
 CROSS_PARTITION_UPSERT_INDEX_TTL = Option(
     key="cross-partition-upsert.index-ttl", parse=optional(parse_millis), default=None,
     doc="A key is not looked for in buckets of other partitions whose newest file is older than this: its row there remains, beside the new one. Default: no row is forgotten.",

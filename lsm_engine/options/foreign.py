@@ -197,7 +197,6 @@ _READING: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("index-file-in-data-file-dir", "deletion vectors lie beside the data files", _OFF),
     ("manifest.format", "only manifests in Avro are read and written", ("avro",)),
     ("orc.timestamp-ltz.legacy.type", "times in ORC files mean other instants", ("true",)),
-    ("postpone.merge-on-read", "rows that wait for a bucket are read, too", _OFF),
     ("query-auth.enabled", "a catalog decides which rows and columns a reader may see", _OFF),
     ("scan.bucket", "only the rows of one bucket are read", ()),
     ("scan.creation-time-millis", "only files made after a time are read", ()),

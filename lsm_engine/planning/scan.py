@@ -1,6 +1,6 @@
 """Cut the live files of a snapshot into splits, each read by one task, merged or raw."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
 from enum import Enum
 
@@ -8,7 +8,7 @@ from lsm_engine.base.record import record
 from lsm_engine.base.units import counted, format_bytes
 from lsm_engine.format.data_file import DataFileMeta
 from lsm_engine.format.index_file import VectorPlace
-from lsm_engine.format.manifest import ManifestEntry, by_bucket
+from lsm_engine.format.manifest import Bucket, ManifestEntry, by_bucket
 from lsm_engine.lsm.levels import KeyOrder, sections
 from lsm_engine.planning.row_ids import column_groups
 
@@ -50,7 +50,8 @@ class Split:
     kind; what is not raw is merged by key, or joined by row id. A filter on key columns must still be applied to the rows of a raw split: the files that
     could have replaced rows outside of it may have been pruned. `vectors`: where the deletion
     vectors of its files are; rows that they name are not there, whether raw or merged. `branch`: the
-    branch whose files these are, where the read falls back on one.
+    branch whose files these are, where the read falls back on one. `waiting`: files of rows that wait for a
+    bucket, in the order of their commits; those with keys of this bucket are newer than its own.
     """
 
     snapshot_id: int | None
@@ -62,6 +63,7 @@ class Split:
     reason: str
     vectors: tuple[VectorPlace, ...] = ()
     branch: str | None = None
+    waiting: tuple[DataFileMeta, ...] = ()
 
     @property
     def files(self) -> tuple[DataFileMeta, ...]:
@@ -71,13 +73,13 @@ class Split:
     @property
     def size_bytes(self) -> int:
         """Bytes on disk."""
-        return sum(file.file_size for file in self.files)
+        return sum(file.file_size for file in (*self.files, *self.waiting))
 
     @property
     def row_count(self) -> int:
         """Rows before merging; for a raw split, the rows there are if `is_counted`."""
         deleted_rows = sum(place.vector.cardinality or 0 for place in self.vectors)
-        return sum(file.row_count for file in self.files) - deleted_rows
+        return sum(file.row_count for file in (*self.files, *self.waiting)) - deleted_rows
 
     @property
     def is_counted(self) -> bool:
@@ -107,7 +109,8 @@ class SplitPlanner:
     filter. A raw file without a match is skipped. An overlapping section may be skipped only if none
     of its files has a match and `merge_keeps_rows`, that is, if merging returns one of the rows as it
     is (deduplicate, first-row): the newest version of a key may lie in a file that does not match.
-    `vectors`: where the deletion vectors of the snapshot are.
+    `vectors`: where the deletion vectors of the snapshot are. `waiting`: the files of rows that wait for a
+    bucket, by partition.
     """
 
     key_order: KeyOrder
@@ -118,14 +121,16 @@ class SplitPlanner:
     merge_keeps_rows: bool = False
     vectors: VectorPlaces = field(default_factory=dict)
     reach: Reach = Reach.ALL
+    waiting: Mapping[bytes, Sequence[DataFileMeta]] = field(default_factory=dict)
 
     def plan(self, live: Sequence[ManifestEntry]) -> tuple[Split, ...]:
         """Return the splits that read `live`, the entries left after pruning."""
         splits: list[Split] = []
-        for bucket, entries in sorted(by_bucket(live).items()):
-            lowest = first_level(self.mode, self.reach, max(entry.file.level for entry in entries))
-            files = [entry.file for entry in entries if entry.file.level >= lowest]
-            sections = _sections(files, self.key_order, self.mode)
+        buckets = by_bucket(live)
+        for bucket, entries in sorted(buckets.items()):
+            if bucket[0] in self.waiting:
+                continue
+            sections = self._sections_of(entries)
             raw = [section for section in sections if _is_raw(section, self.mode)]
             merged = [section for section in sections if not _is_raw(section, self.mode)]
             kept_raw, kept_merged = _matching(raw, self.value_match, any), self._remaining(merged)
@@ -135,7 +140,41 @@ class SplitPlanner:
                     _split(entries[0], packed, self.snapshot_id, self.mode, places, raw=is_raw)
                     for packed in _pack(section_group, self.packing)
                 )
+        for partition in self.waiting:
+            splits += self._with_waiting(partition, buckets)
         return tuple(splits)
+
+    def _sections_of(self, entries: Sequence[ManifestEntry]) -> list[Section]:
+        """Return the sections of a bucket's files that are read."""
+        lowest = first_level(self.mode, self.reach, max(entry.file.level for entry in entries))
+        files = [entry.file for entry in entries if entry.file.level >= lowest]
+        return _sections(files, self.key_order, self.mode)
+
+    def _with_waiting(
+        self, partition: bytes, buckets: Mapping[Bucket, Sequence[ManifestEntry]]
+    ) -> Iterator[Split]:
+        """Yield one split for each bucket that rows of a partition wait for; for a partition without files, one in all."""
+        entries = [
+            entry for place, stored in buckets.items() if place[0] == partition for entry in stored
+        ]
+        total = max((entry.total_buckets for entry in entries), default=1)
+        waiting = tuple(file.without_stats() for file in self.waiting[partition])
+        for bucket in range(total):
+            stored = buckets.get((partition, bucket), ())
+            sections = self._sections_of(stored) if stored else []
+            places = self.vectors.get((partition, bucket), {})
+            names = [file.file_name for section in sections for run in section for file in run]
+            yield Split(
+                snapshot_id=self.snapshot_id,
+                partition=partition,
+                bucket=bucket,
+                total_buckets=total,
+                sections=_without_stats(sections),
+                raw=False,
+                reason=f"merged: {counted(len(names), 'file')} and {len(waiting)} whose rows wait for a bucket",
+                vectors=tuple(places[name] for name in names if name in places),
+                waiting=waiting,
+            )
 
     def _remaining(self, merged: Sequence[Section]) -> list[Section]:
         """Return the overlapping sections that may hold a match."""
@@ -240,14 +279,18 @@ def _split(
         partition=entry.partition,
         bucket=entry.bucket,
         total_buckets=entry.total_buckets,
-        # Tasks are sent to other machines: statistics are most of a file's facts, and of no use there.
-        sections=tuple(
-            tuple(tuple(file.without_stats() for file in run) for run in section)
-            for section in packed
-        ),
+        sections=_without_stats(packed),
         raw=raw,
         reason=_reason(packed, mode, vectors, raw=raw),
         vectors=vectors,
+    )
+
+
+def _without_stats(sections: Sequence[Section]) -> tuple[Section, ...]:
+    # Tasks are sent to other machines: statistics are most of a file's facts, and of no use there.
+    return tuple(
+        tuple(tuple(file.without_stats() for file in run) for run in section)
+        for section in sections
     )
 
 

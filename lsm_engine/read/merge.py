@@ -146,13 +146,14 @@ def spilled_runs(
         remaining = [
             group[0]
             if len(group) == 1
-            else spills.spill(_batches(merge_runs(group, rules, drop_deletes=False)))
+            else spills.spill(batches_of(merge_runs(group, rules, drop_deletes=False)))
             for group in groups
         ]
     return remaining
 
 
-def _batches(rows: Iterable[Rows]) -> Iterator[pa.RecordBatch]:
+def batches_of(rows: Iterable[Rows]) -> Iterator[pa.RecordBatch]:
+    """Yield sorted rows in batches that a merge loads one at a time."""
     for merged in rows:
         if isinstance(merged, pa.Table):
             yield from merged.to_batches(max_chunksize=SPILL_ROWS)

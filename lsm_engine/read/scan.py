@@ -101,8 +101,12 @@ def raw_parquet_files(
     schema_ids = {number for number, stored in schemas.items() if _holds(stored, table, schema)}
     files: list[RawFile] = []
     for split in splits:
-        # The rows of a branch follow its own schema, and deletions need their vectors.
-        if split.branch is not None or (split.vectors and (replaced is None or not split.raw)):
+        # The rows of a branch follow its own schema, deletions need their vectors, and rows that wait a merge.
+        if (
+            split.branch is not None
+            or split.waiting
+            or (split.vectors and (replaced is None or not split.raw))
+        ):
             return None
         bucket = BucketReader(context, split.partition, split.bucket, split.vectors)
         for section in split.sections:
@@ -192,7 +196,7 @@ def scan_parts(
     group = _Group(source, replaced)
     for split in splits:
         own = source.source_of(split)
-        joins = not split.raw and _merges_buckets_together(own)
+        joins = not (split.raw or split.waiting) and _merges_buckets_together(own)
         # Sections of different sources cannot be merged together.
         if not joins or group.source is not own:
             yield from group.parts()
@@ -707,7 +711,8 @@ class Scan:
         is_plain = (
             is_plain and request.is_batch and not (request.is_of_the_past or request.read_optimized)
         )
-        # A read of the past or of a branch has rows that the lookup does not know.
+        # A read of the past, of a branch or of rows that wait for a bucket has rows that the lookup does not know.
+        is_plain = is_plain and not self._session.options[core_options.POSTPONE_MERGE_ON_READ]
         if self._keys is None or predicate is None or self.snapshot is None or not is_plain:
             return None
         # The filter does not name whole keys.

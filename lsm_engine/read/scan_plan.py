@@ -1,7 +1,8 @@
 """The request of a scan, and its plan: all decisions before the first data file is opened."""
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import field as attribute
 from dataclasses import replace
 from functools import cached_property, partial
 
@@ -130,9 +131,10 @@ def held_partitions(session: TableSession, snapshot: Snapshot | None) -> frozens
     rows = live_rows(session.manifests, metas, columns=(KIND, PARTITION, BUCKET, LEVEL, FILE_NAME))
     if rows is None:
         return frozenset()
-    # A bucket below zero marks rows that a compaction has yet to place.
-    visible = rows.filter(pc.greater_equal(rows.column(BUCKET), 0))
-    return frozenset(pc.unique(visible.column(PARTITION)).to_pylist())
+    if not session.options[core_options.POSTPONE_MERGE_ON_READ]:
+        # A bucket below zero marks rows that a compaction has yet to place.
+        rows = rows.filter(pc.greater_equal(rows.column(BUCKET), 0))
+    return frozenset(pc.unique(rows.column(PARTITION)).to_pylist())
 
 
 def outside(rows: pa.Table, hidden: frozenset[bytes]) -> pa.Table:
@@ -184,7 +186,8 @@ class PrunedFiles:
 
     `file_table`: the entries of very many files as columns (`ManySplits`); then `entries` is empty.
     `without_match`: the names of files that may hold a match by their statistics, and hold none by their file
-    index in the manifest.
+    index in the manifest. `waiting`: the files of rows that wait for a bucket, by partition, in the order of their
+    commits; empty unless the read merges them.
     """
 
     entries: list[ManifestEntry]
@@ -194,6 +197,7 @@ class PrunedFiles:
     kept_after: tuple[tuple[str, int], ...]
     value_match: Callable[[DataFileMeta], bool] | None
     without_match: frozenset[str] = frozenset()
+    waiting: Mapping[bytes, Sequence[DataFileMeta]] = attribute(default_factory=dict)
 
     @property
     def matching(self) -> list[ManifestEntry]:
@@ -208,7 +212,10 @@ def without_partitions(pruned: PrunedFiles, hidden: frozenset[bytes]) -> PrunedF
     entries = [entry for entry in pruned.entries if entry.partition not in hidden]
     count = len(entries) if file_table is None else file_table.num_rows
     counts = (*pruned.kept_after, ("by_partition", count))
-    return replace(pruned, entries=entries, file_table=file_table, kept_after=counts)
+    waiting = {part: files for part, files in pruned.waiting.items() if part not in hidden}
+    return replace(
+        pruned, entries=entries, file_table=file_table, kept_after=counts, waiting=waiting
+    )
 
 
 def prune_files(
@@ -216,13 +223,16 @@ def prune_files(
     snapshot: Snapshot | None,
     predicate: Predicate | None,
     pushed: Predicate | None,
+    *,
+    merges_waiting: bool = False,
 ) -> PrunedFiles:
     """Return the live files of a snapshot (None: an empty table) that may match a filter.
 
     `pushed` is the part of `predicate` that reads only key and partition columns: only that part may
     prune a single file, the other conjuncts may only prune a whole section (planning/scan).
+    `merges_waiting`: rows that wait for a bucket are read, too.
     """
-    return _Pruning(session, predicate, pushed).prune(snapshot)
+    return _Pruning(session, predicate, pushed).prune(snapshot, merges_waiting=merges_waiting)
 
 
 def _are_many(metas: Sequence[ManifestFileMeta]) -> bool:
@@ -279,8 +289,13 @@ class _Buckets:
 
     def may_be_in(self, meta: ManifestFileMeta) -> bool:
         """Whether a manifest may list files of matching buckets."""
-        # Older clients write manifests without these bounds.
-        if meta.min_bucket is None or meta.max_bucket is None or meta.total_buckets is None:
+        # Older clients write manifests without these bounds, and rows that wait (below 0) may belong to any bucket.
+        if (
+            meta.min_bucket is None
+            or meta.min_bucket < 0
+            or meta.max_bucket is None
+            or meta.total_buckets is None
+        ):
             return True
         buckets = self.candidates(meta.total_buckets)
         if buckets is None:
@@ -317,7 +332,7 @@ class _Pruning:
         self._buckets = None if pushed is None else _Buckets(session, pushed)
         self._dropped: Counter[str] = Counter()
 
-    def prune(self, snapshot: Snapshot | None) -> PrunedFiles:
+    def prune(self, snapshot: Snapshot | None, *, merges_waiting: bool) -> PrunedFiles:
         """Return the live files of a snapshot that may match."""
         metas = [] if snapshot is None else self._session.manifest_metas(snapshot)
         manifests, counts = self._manifests(metas)
@@ -331,11 +346,17 @@ class _Pruning:
             WITHOUT_STATS if is_bare else None,
             shape=narrowed if is_bare else None,
         )
+        waiting: dict[bytes, list[DataFileMeta]] = {}
         if rows is not None and rows.num_rows and pc.min(rows.column(BUCKET)).as_py() < 0:
-            # Rows that wait for a bucket (below 0) are not visible yet.
-            rows = rows.filter(pc.greater_equal(rows.column(BUCKET), 0))
+            is_placed = pc.greater_equal(rows.column(BUCKET), 0)
+            if merges_waiting:
+                for entry in entries_of(rows.filter(pc.invert(is_placed))):
+                    waiting.setdefault(entry.partition, []).append(entry.file)
+            # Otherwise rows that wait for a bucket (below 0) are not visible yet.
+            rows = rows.filter(is_placed)
         count = 0 if rows is None else rows.num_rows
-        file_table = rows if self._predicate is None and count >= MANY_FILES else None
+        is_bare = self._predicate is None and not waiting
+        file_table = rows if is_bare and count >= MANY_FILES else None
         entries = [] if rows is None or file_table is not None else entries_of(rows)
         without_stats, without_match = self._without_match(entries)
         return PrunedFiles(
@@ -348,6 +369,7 @@ class _Pruning:
             if self._predicate is None
             else lambda file: file.file_name not in without_stats | without_match,
             without_match=without_match,
+            waiting=waiting,
         )
 
     def _manifests(
@@ -395,7 +417,11 @@ class _Pruning:
             if not remaining.any():
                 break
             matching = remaining.copy()
-            matching[remaining] = mask(entries.filter(pa.array(remaining)))
+            candidates = entries.filter(pa.array(remaining))
+            matching[remaining] = mask(candidates)
+            if step != "by_partition":
+                # Rows that wait for a bucket are not sorted, and may belong to any.
+                matching[remaining] |= _mask(pc.less(candidates.column(BUCKET), 0))
             # An entry that deletes a file counts against the one that added it.
             signs = np.where(entries.column("_KIND").to_numpy() == 0, 1, -1)
             self._dropped[step] += int(signs[remaining & ~matching].sum())
@@ -558,7 +584,12 @@ def plan_scan(
     if not schema.has_primary_key:
         pushable = set(schema.names)
     pushed, residual = (None, None) if predicate is None else split_conjuncts(predicate, pushable)
-    pruned = prune_files(session, snapshot, predicate, pushed)
+    merges_waiting = (
+        session.options[core_options.POSTPONE_MERGE_ON_READ]
+        and request.is_batch
+        and not request.read_optimized
+    )
+    pruned = prune_files(session, snapshot, predicate, pushed, merges_waiting=merges_waiting)
     if hidden:
         pruned = without_partitions(pruned, hidden)
     mode, reach = _mode_and_reach(schema, request)
@@ -576,6 +607,7 @@ def plan_scan(
         merge_keeps_rows=schema.has_primary_key and not engine.policy.combines_versions,
         vectors=vectors,
         reach=reach,
+        waiting=pruned.waiting,
     )
     splits: Sequence[Split]
     if pruned.file_table is not None:
@@ -588,7 +620,7 @@ def plan_scan(
     else:
         splits = planner.plan(pruned.entries)
         read = sum(len(split.files) for split in splits)
-        ids = [file.schema_id for split in splits for file in split.files]
+        ids = [file.schema_id for split in splits for file in (*split.files, *split.waiting)]
     names = schema.names if request.columns is None else request.columns
     return PlannedScan(
         splits=splits,

@@ -15,6 +15,7 @@ from pyroaring import BitMap
 
 from lsm_engine.base.errors import CorruptFileError, ErrorKind, NotFoundError, UnsupportedError
 from lsm_engine.base.record import record
+from lsm_engine.base.units import POSTPONE_BUCKET_COUNT
 from lsm_engine.data_files.reader import DataFileReader
 from lsm_engine.filter.expression import flags_of, positions_of
 from lsm_engine.filter.file_index import matching_rows
@@ -24,14 +25,18 @@ from lsm_engine.format.deletion_vector import DeletionVector
 from lsm_engine.format.index_file import VectorPlace
 from lsm_engine.format.manifest import Bucket
 from lsm_engine.kernels.arrow_views import Longs, fixed_values
+from lsm_engine.kernels.buckets import bucket_of
 from lsm_engine.kernels.changes import adds
 from lsm_engine.lsm.levels import runs_are_apart, runs_by_age
 from lsm_engine.merge.selection import SelectingFunction
 from lsm_engine.options import core_options
 from lsm_engine.planning.scan import Run, Section, Split
+from lsm_engine.read.buffer import WriteBuffer
 from lsm_engine.read.merge import (
+    Batches,
     MatchingGroups,
     MergeLimits,
+    batches_of,
     file_parts,
     merge_runs,
     merge_slices,
@@ -42,6 +47,7 @@ from lsm_engine.read.prefetch import Part
 from lsm_engine.storage.bulk import forget_prefetched, prefetch
 from lsm_engine.storage.local_state import SpillArea
 from lsm_engine.table.bucket_context import BucketContext
+from lsm_engine.table.bucket_keys import bucket_hashes
 from lsm_engine.table.deletion_vectors import BucketVectors
 from lsm_engine.table.merge_rules import MergeRules, merge_rules
 from lsm_engine.types.table_schema import SEQUENCE_NUMBER, VALUE_KIND, TableSchema
@@ -327,6 +333,9 @@ def split_parts(
     `max_bytes`: the approximate decoded bytes of a part of a raw file.
     """
     bucket = BucketReader(context, split.partition, split.bucket, split.vectors)
+    if split.waiting:
+        yield partial(_with_waiting, bucket, rows, split)
+        return
     for section in split.sections:
         if not split.raw:
             read = _joined_rows if context.schema.evolves_data else merged_rows
@@ -599,6 +608,69 @@ class BucketReader:
             yield from merge_runs(merged_runs, rules, drop_deletes=drop_deletes)
         finally:
             spills.close()
+
+
+# -- Rows that wait for a bucket (postpone.merge-on-read) ------------------------------------------
+
+
+def _with_waiting(bucket: BucketReader, rows: ReadRows, split: Split) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a bucket, merged with those that wait for it (createPostponeMergeReader).
+
+    They are numbered after the bucket's own, as the compaction that places them would number them.
+    """
+    schema, rules = bucket.schema, bucket.rules
+    names = rows.to_merge(schema, rules)
+    runs = _runs_of(split.sections)
+    spills = SpillArea()
+    try:
+        stored: list[Batches] = []
+        if runs:
+            limits, matching = MergeLimits.from_options(schema.options, runs), rows.key_predicate
+            most = limits.batch_rows
+            stored = [bucket.run(run, names, matching=matching, max_rows=most) for run in runs]
+            if limits.spills and rules.function.keeps_rows:
+                stored = spilled_runs(stored, rules, spills, limits.runs_max)
+        buffer = WriteBuffer(
+            pa.schema([schema.key_value_arrow.field(name) for name in names]),
+            rules,
+            spills,
+            1 + max((file.max_sequence_number for file in split.files), default=-1),
+        )
+        for batch in _waiting_rows(bucket.context, split, names[:-2]):
+            kinds = batch.schema.get_field_index(VALUE_KIND)
+            buffer.add(batch.remove_column(kinds), batch.column(kinds))
+            if buffer.byte_count > schema.options[core_options.WRITE_BUFFER_SIZE]:
+                buffer.spill()
+        for merged in merge_runs(
+            [*stored, *map(batches_of, buffer.runs())], rules, drop_deletes=True
+        ):
+            yield from rows.finish(merged)
+    finally:
+        spills.close()
+
+
+def _waiting_rows(
+    context: BucketContext, split: Split, names: Sequence[str]
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of the bucket of a split among those that wait, in the order in which they came."""
+    fields = context.schema.select(context.schema.bucket_keys)
+    reader = BucketReader(context, split.partition, POSTPONE_BUCKET_COUNT)
+    for file in split.waiting:
+        for batch in reader.file(file, (*names, VALUE_KIND)):
+            if split.total_buckets > 1:
+                buckets = bucket_of(bucket_hashes(fields, batch), split.total_buckets)
+                batch = batch.filter(pa.array(buckets == split.bucket))
+            if batch.num_rows:
+                yield batch
+
+
+def _runs_of(sections: Sequence[Section]) -> Section:
+    """Return the runs of a whole bucket: sections have no keys in common, so the runs of each join those of the next."""
+    count = max(map(len, sections), default=0)
+    return tuple(
+        tuple(file for section in sections if number < len(section) for file in section[number])
+        for number in range(count)
+    )
 
 
 # -- Positions of rows that newer runs replace, cached per section ---------------------------------

@@ -22,7 +22,7 @@ from lsm_engine.format.manifest_columns import rows_of
 from lsm_engine.format.snapshot import Snapshot
 from lsm_engine.kernels.arrow_views import Bools, Longs
 from lsm_engine.kernels.buckets import bucket_of, group_rows
-from lsm_engine.lookup.key_search import KeySearch, SearchWay
+from lsm_engine.lookup.key_search import KeySearch, SearchWay, entries_with_buckets
 from lsm_engine.lookup.keys import keys_of
 from lsm_engine.lookup.locate import (
     INSERT,
@@ -278,7 +278,7 @@ def _searched(
     order = session.key_order
     assert order is not None
     live = [] if snapshot is None else session.live_entries(snapshot)
-    entries = [entry for entry in live if entry.bucket >= 0]
+    entries = entries_with_buckets(session, live)
     entries.sort(key=lambda entry: order(entry.file.min_key))  # shares of near keys
     cuts = options[core_options.INDEX_BLOOM_BUCKETIZED_CHECKING] and not everywhere
     cuts = cuts and newest_decides(schema)
@@ -537,7 +537,7 @@ def _bucket_routing(
         # A key may be in any bucket: cut the keys, and let each task look in all of them.
         tasks = {(b"", number): (number,) for number in range(most)}
         return KeyRouting(schema=schema, totals={b"": most}, tasks=tasks, everywhere=True), most
-    entries = [entry for entry in session.live_entries(snapshot) if entry.bucket >= 0]
+    entries = entries_with_buckets(session, session.live_entries(snapshot))
     totals = bucket_totals(schema, entries)
     shares = file_shares(entries, task_count=most, task_rows_max=None)
     costs: Counter[Group] = Counter()

@@ -21,6 +21,7 @@ from lsm_engine.base.record import record
 from lsm_engine.format.commit_message import CommitMessage
 from lsm_engine.format.messages import decode_message, encode_message
 from lsm_engine.options import core_options
+from lsm_engine.read.buffer import LocalMerge
 from lsm_engine.spark.jobs import (
     ANSWER_DDL,
     Answers,
@@ -44,7 +45,6 @@ from lsm_engine.table.bucket_keys import RoutedRows
 from lsm_engine.table.incoming import Conformer, IncomingRows, joined
 from lsm_engine.types.table_schema import TableSchema
 from lsm_engine.write.buckets import PartitionRouting, assigns_buckets, routing_of
-from lsm_engine.write.buffer import LocalMerge
 from lsm_engine.write.writers import RowsWriter, TableWriter, bucket_writer, messages_of
 
 # -- Rows on their way to the task that owns their bucket, as batches ------------------------------

@@ -491,7 +491,7 @@ class _StoredKeys:
     @cached_property
     def _files(self) -> pa.Table | None:
         """The live files as columns: there may be very many, and a search opens one at a time."""
-        return with_buckets(self._session.live_rows(self._base))
+        return with_buckets(self._session, self._session.live_rows(self._base))
 
     @cached_property
     def _way(self) -> SearchWay:

@@ -13,6 +13,7 @@ from lsm_engine.format.manifest import Bucket
 from lsm_engine.merge.sequence import Rows, with_number
 from lsm_engine.options import core_options
 from lsm_engine.options.modes import FileSource
+from lsm_engine.read.buffer import InputLog, WriteBuffer, merge_together
 from lsm_engine.storage.local_state import SpillArea
 from lsm_engine.table.bucket_context import Staging
 from lsm_engine.table.bucket_keys import RoutedRows
@@ -20,7 +21,6 @@ from lsm_engine.table.components import LocalExecutor
 from lsm_engine.table.incoming import IncomingRows, conformed, open_rows
 from lsm_engine.table.merge_rules import merge_rules
 from lsm_engine.write.buckets import routing_of
-from lsm_engine.write.buffer import InputLog, WriteBuffer, merge_together
 
 # -- Turn the written files of all buckets into commit messages ------------------------------------
 

@@ -56,6 +56,7 @@ public class PaimonCases {
         OPERATIONS.put("write", PaimonTables::write);
         OPERATIONS.put("compact", PaimonTables::compact);
         OPERATIONS.put("read", PaimonTables::read);
+        OPERATIONS.put("readWaiting", PaimonTables::readWaiting);
         OPERATIONS.put("changes", PaimonTables::changes);
         OPERATIONS.put("createTag", PaimonTables::createTag);
         OPERATIONS.put("createBranch", PaimonTables::createBranch);

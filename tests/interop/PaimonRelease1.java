@@ -1,6 +1,7 @@
 import java.util.Arrays;
 import java.util.Comparator;
 import java.util.concurrent.ExecutorService;
+import java.util.function.Consumer;
 import java.util.function.IntPredicate;
 import org.apache.paimon.append.dataevolution.DataEvolutionCompactCoordinator;
 import org.apache.paimon.data.InternalRow;
@@ -31,6 +32,10 @@ final class PaimonRelease {
 
     static DataEvolutionCompactCoordinator rowIdCompaction(FileStoreTable table) {
         return new DataEvolutionCompactCoordinator(table, false, false);
+    }
+
+    static void readWaiting(FileStoreTable table, Consumer<InternalRow> rows) {
+        throw new UnsupportedOperationException("releases 1.x read no rows that wait for a bucket");
     }
 
     /** The bloom filter of a lookup file. */

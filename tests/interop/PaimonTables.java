@@ -196,6 +196,15 @@ final class PaimonTables {
         return answer;
     }
 
+    /** The rows with those that wait for a bucket. */
+    static Object readWaiting(JsonNode request) throws Exception {
+        FileStoreTable table = table(request);
+        List<Object> answer = new ArrayList<>();
+        PaimonRelease.readWaiting(
+                table, row -> answer.add(PaimonValues.values(table.rowType(), row)));
+        return answer;
+    }
+
     /** One snapshot's changelog files (or, as `delta`, its new data files): [kind, values]. */
     static Object changes(JsonNode request) throws Exception {
         FileStoreTable table = table(request);

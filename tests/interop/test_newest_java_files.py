@@ -481,6 +481,49 @@ def test_files_that_java_puts_outside_of_the_table_are_read(
         table.upsert([{"k": 1, "day": "d1", "v": 0}])
 
 
+# ---- rows that wait for a bucket
+
+
+WAITING: dict[str, dict[str, str]] = {
+    "by a clock": {"sequence.field": "c"},
+    "partial-update": {"merge-engine": "partial-update", "ignore-delete": "true"},
+    "sums": {"merge-engine": "aggregation", "fields.v.aggregate-function": "sum"},
+    "vectors": {"deletion-vectors.enabled": "true"},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("engine", WAITING)
+def test_rows_that_wait_for_a_bucket_are_merged_as_java_merges_them(
+    engine: str, java_2: NewestJava, tmp_path: Path
+) -> None:
+    draw = random.Random(engine)
+    schema = pa.schema([("k", pa.int32()), ("p", pa.int32()), ("v", pa.int32()), ("c", pa.int32())])
+    options = {
+        "bucket": "-2", "postpone.default-bucket-num": "3", "postpone.merge-on-read": "true",
+        "postpone.batch-write-fixed-bucket": "false", **WAITING[engine],
+    }  # fmt: skip
+    table = new_table(tmp_path, schema, key=("k", "p"), partitioned_by=("p",), options=options)
+    # Java orders the files of one writer and none of several: each of its commits is one, and all of ours are.
+    for turn, act in enumerate(["java", "compact", "we", "we", "we", "compact", "java"]):
+        if act == "compact":
+            table.compact(full=bool(draw.randrange(2)))
+            continue
+        rows = [
+            [k, draw.randrange(2), draw.choice([None, turn, 50 - k]), draw.randrange(9)]
+            for k in draw.choices(range(30), k=20)
+        ]
+        kind = "+I" if engine == "sums" else draw.choice(["+I", "+U", "-D"])
+        if act == "we":
+            batch = [dict(zip(schema.names, row, strict=True)) for row in rows]
+            table.upsert([row | {"_row_kind": kind} for row in batch])
+        else:
+            java_2.ask("write", path=table.location, rows=[[kind, row] for row in rows])
+        read = table.scan().to_arrow().to_pylist()
+        ours = sorted(([*row.values()] for row in read), key=str)
+        assert ours == sorted(java_2.ask("readWaiting", path=table.location), key=str), turn
+    assert ours
+
+
 # ---- columns of types that are not read
 
 

@@ -1,5 +1,6 @@
 """bucket = -2: rows that wait are unseen until they get a bucket; batches may go to one at once."""
 
+import random
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 import lsm_engine as lsm
 from lsm_engine.compact import compact
 from lsm_engine.planning.proposal import CommitIdentity
+from lsm_engine.storage.local_state import SpillArea
 from lsm_engine.table.session import TableSession
 from tests.model.invariants import check_invariants
 from tests.model.stored_table import StoredTable
@@ -278,3 +280,96 @@ def test_a_write_whose_buckets_cannot_be_looked_up_does_not_fail(
     assert made is not None
     assert not made.visible
     assert found(table) == dict.fromkeys(range(10), 0)
+
+
+# --- postpone.merge-on-read -------------------------------------------------------------------------
+
+READS = {"postpone.merge-on-read": "true", **WAITS}
+ENGINES: dict[str, dict[str, str]] = {
+    "deduplicate": {},
+    "by a clock": {"sequence.field": "v"},
+    "vectors": {"deletion-vectors.enabled": "true"},
+    "partial-update": {
+        "merge-engine": "partial-update", "partial-update.remove-record-on-delete": "true",
+    },
+    "sums": {"merge-engine": "aggregation", "fields.v.aggregate-function": "sum"},
+    "first-row": {"merge-engine": "first-row", "ignore-delete": "true"},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_scan_merges_rows_that_wait_as_the_compaction_will(
+    catalog: lsm.Catalog, engine: str
+) -> None:
+    draw = random.Random(engine)
+    table = created(catalog, **READS, **ENGINES[engine], **{"write-buffer-size": "1 mb"})
+    for turn in range(5):
+        part = draw.choice("xyz")
+        keys = sorted(draw.sample(range(40), 15))
+        batch = pa.table([[part] * 15, keys, [draw.randrange(50) for _ in keys]], schema=COLUMNS)
+        if draw.random() < 0.25:
+            table.delete(batch if engine in ("sums", "by a clock") else batch.select(["p", "k"]))
+        else:
+            table.upsert(batch)
+        before = table.scan().to_arrow().sort_by([("p", "ascending"), ("k", "ascending")])
+        assert table.scan().count() == before.num_rows
+        for condition in (
+            pc.field("k") == keys[3], pc.field("v") > 25,
+            (pc.field("p") == part) & (pc.field("k") < 20) & (pc.field("v") < 30),
+        ):  # fmt: skip
+            kept = table.scan(where=condition).to_arrow()
+            order = [("p", "ascending"), ("k", "ascending")]
+            assert kept.sort_by(order) == before.filter(condition).combine_chunks(), condition
+        assert table.scan("v").to_arrow().num_rows == before.num_rows
+        if turn == 2:
+            assert sorted(table.to_duckdb().fetchall()) == sorted(
+                zip(*before.to_pydict().values(), strict=True)
+            )
+        if turn % 2:
+            table.compact()
+            after = table.scan().to_arrow().sort_by([("p", "ascending"), ("k", "ascending")])
+            assert after.to_pylist() == before.to_pylist()
+    assert len(before)
+
+
+def test_rows_that_wait_are_read_in_bounded_memory_and_with_later_columns(
+    catalog: lsm.Catalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = created(catalog, **READS)
+    table.upsert(rows(range(2000), 0))
+    table.compact()
+    table.alter(lsm.SetOption(key="write-buffer-size", value="1 kb"))
+    table.alter(lsm.AddColumn("w", "INT"))
+    spilled: list[object] = []
+    spill = SpillArea.spill
+    monkeypatch.setattr(SpillArea, "spill", lambda *given: spilled.append(given) or spill(*given))
+    table.upsert(rows(range(1000, 3000), 1))
+    spilled.clear()
+    assert found(table) == dict.fromkeys(range(1000), 0) | dict.fromkeys(range(1000, 3000), 1)
+    assert spilled
+    assert set(table.scan("w").to_arrow().column("w").to_pylist()) == {None}
+    assert "1 whose rows wait for a bucket" in table.scan().explain().text()
+
+
+def test_what_looks_by_key_or_follows_does_not_take_rows_that_wait(catalog: lsm.Catalog) -> None:
+    table = created(catalog, **READS)
+    table.upsert(rows(range(9), 0))
+    table.compact(full=True)
+    table.upsert(rows(range(5, 12), 1))
+    for look in (
+        lambda: table.lookup([{"p": "x", "k": 1}]),
+        lambda: table.locate([{"p": "x", "k": 1}]),
+        table.query,
+    ):
+        with pytest.raises(
+            lsm.UnsupportedError, match=r"postpone\.merge-on-read.*compact the table"
+        ):
+            look()
+    assert table.scan(where=pc.field("k") == 7).to_arrow().column("v").to_pylist() == [1]
+    assert table.changes(after=0).to_arrow().num_rows == 9
+    assert table.system("ro").num_rows == 9
+    # A write to buckets gives rows that wait theirs first, so that it sees them, too.
+    table.alter(lsm.SetOption(key="postpone.batch-write-fixed-bucket", value="true"))
+    table.delete(rows(range(10, 11), 0).select(["p", "k"]))
+    assert 10 not in found(table)
+    assert table.lookup([{"p": "x", "k": 11}]).column("v").to_pylist() == [1]

@@ -64,7 +64,7 @@ OF_2_0 = {
         blob-view-field pk-bitmap.index.columns pk-btree.index.columns pk-full-text.index.columns
         pk-multivalue.index.columns pk-vector.index.columns
     """,
-    Verdict.REFUSES_READING: "postpone.merge-on-read scan.bucket",
+    Verdict.REFUSES_READING: "scan.bucket",
 }
 """Options that Java 2.0.0, or the sources after it, have and 1.4.2 has not."""
 
@@ -74,7 +74,7 @@ def test_options_of_java_2_0_and_later_are_sorted() -> None:
         assert {key: other_option(key).verdict for key in keys.split()} == dict.fromkeys(
             keys.split(), verdict
         )
-    assert other_option("postpone.merge-on-read").verdict_of("false") is Verdict.HARMLESS
+    assert other_option("query-auth.enabled").verdict_of("false") is Verdict.HARMLESS
 
 
 def test_harmless_options_are_read_past_and_written_beside() -> None:
@@ -113,7 +113,7 @@ def test_an_option_that_writers_owe_something_refuses_every_change(key: str, tex
 @pytest.mark.parametrize(
     ("key", "text"),
     [("query-auth.enabled", "TRUE"), ("scan.version", "7"),
-     ("branch", "other"), ("incremental-between", "1,2"), ("postpone.merge-on-read", "true")],
+     ("branch", "other"), ("incremental-between", "1,2")],
 )  # fmt: skip
 def test_an_option_that_changes_what_is_read_refuses_reading(key: str, text: str) -> None:
     with pytest.raises(lsm.UnsupportedError, match=key):

@@ -7,12 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lsm_engine.options.table_options import TableOptions
+from lsm_engine.read.buffer import WriteBuffer
 from lsm_engine.read.merge import merge_runs
 from lsm_engine.storage.local_state import SpillArea
 from lsm_engine.table.incoming import conformed, open_rows
 from lsm_engine.table.merge_rules import merge_rules
 from lsm_engine.types.table_schema import TableSchema
-from lsm_engine.write.buffer import WriteBuffer
 from tests.model.column_kinds import rank, to_plain, to_rows
 from tests.model.strategies import arrow_rows, key_pool, picked_rows, picks, shapes
 from tests.model.table_model import RETRACTS, Row, Shape, TableModel

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 import lsm_engine as lsm
 from lsm_engine.commit.commit import propose
 from lsm_engine.planning.proposal import CommitIdentity, Proposal
+from lsm_engine.read.buffer import LocalMerge
 from lsm_engine.table.bucket_keys import RoutedRows
 from lsm_engine.table.incoming import IncomingRows, conformed, open_rows
 from lsm_engine.table.staging import staging_on
-from lsm_engine.write.buffer import LocalMerge
 from lsm_engine.write.writers import stage_incoming
 from tests.unit.table.history_tables import Story
 

@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import lsm_engine as lsm
+from lsm_engine.read.buffer import merge_together
 from lsm_engine.storage.local_state import SpillArea
 from lsm_engine.table.merge_rules import merge_rules
 from lsm_engine.write import writers
-from lsm_engine.write.buffer import merge_together
 from tests.bench.tables import new_table
 from tests.model.column_kinds import to_plain
 from tests.model.strategies import key_pool, picked_rows, picks, shapes
