@@ -322,6 +322,42 @@ def test_a_verification_of_what_changes_finds_nothing_wrong(theirs: Act, extent:
     )
 
 
+def delete_gone(table: Table) -> object:
+    """Delete keys that the newest snapshot lacks, and the first two have."""
+    return table.delete(rows(0, 2, "").select(["k", "p"]))
+
+
+@EXTENTS
+@pytest.mark.parametrize(
+    "deletes",
+    [delete_gone, pytest.param(delete_some, marks=[pytest.mark.sweep, pytest.mark.slow])],
+)
+def test_a_deletion_and_a_rollback_that_brings_its_keys_back(deletes: Act, extent: str) -> None:
+    """The rows are those of one of the two orders, also where the deletion finds nothing to do.
+
+    In the middle of a rollback a deletion is told so, and changes nothing.
+    """
+
+    def roll_back_to_first(table: Table) -> object:
+        return table.rollback_to(1)
+
+    orders = [
+        run_alone(write_three_times, deletes, roll_back_to_first),
+        run_alone(write_three_times, roll_back_to_first, deletes),
+    ]
+
+    rolled_back = run_alone(write_three_times, roll_back_to_first)
+
+    def check(disk: MemoryFileIO, *outcomes: Any) -> None:
+        for came in outcomes:
+            assert not isinstance(came, LsmError) or "a rollback to snapshot 1" in str(came)
+        is_refused = any(isinstance(came, LsmError) for came in outcomes)
+        assert view(disk).head in ([rolled_back] if is_refused else orders)
+
+    every_schedule(extent, write_three_times, deletes, roll_back_to_first, check, orphans=True)
+    every_schedule(extent, write_three_times, roll_back_to_first, deletes, check, orphans=True)
+
+
 def undo(table: Table) -> object:
     return table.undo_maintenance()
 
