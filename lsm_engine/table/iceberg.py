@@ -375,6 +375,9 @@ def _written(
             raise newest.identity.dropped()
         if altered.options[_STORAGE] != newest.options[_STORAGE]:
             store.remove_all()
+        elif altered.schema.id != newest.schema.id:
+            # The version of whoever altered it may be older than this one, which has the columns of before.
+            continue
         elif shown is None or shows(shown, snapshot):
             _notify(newest, store)
             if stale:

@@ -83,7 +83,8 @@ def overtaken(
         with monkeypatch.context() as patch:
             patch.setattr(iceberg, "_notify", stop.notify)
             iceberg.follow(
-                TableSession(session.name, components, session.schema), with_branches=True
+                TableSession(session.name, components, session.schema, branch=branch),
+                with_branches=True,
             )
         if stop.calls < number:
             return
@@ -158,3 +159,33 @@ def test_a_sync_of_a_branch_beside_an_alter_shows_the_columns_and_the_place_of_n
             assert sorted(keys) == [1, 2, FORGOTTEN], number
         if change != "columns":
             assert not (Path(table.location) / "metadata").exists(), number
+
+
+def test_a_commit_to_a_branch_beside_the_switch_to_iceberg_metadata_is_shown(tmp_path):
+    """The branch was opened before: its commit looks at the options of now."""
+    lake = tmp_path / "lake"
+
+    def switch_on() -> None:
+        opened(lake).alter(lsm.SetOption("metadata.iceberg.storage", "table-location"))
+
+    for number in count(1, STRIDE):
+        shutil.rmtree(lake, ignore_errors=True)
+        table = lsm.open_catalog(str(lake)).create_table("shop.orders", SCHEMA)
+        table.append(rows(1, 2))
+        table.tags.create("first")
+        table.branches.create("work", tag="first")
+        session = table.branch("work").session
+        stop = Stop(number, switch_on)
+        file_io = RecordingFileIO(session.file_io, on_call=stop.before_call)
+        components = replace(session.components, file_io=file_io)
+        lsm.Table(TableSession(session.name, components, session.schema, branch="work")).append(
+            rows(3)
+        )
+        if stop.calls < number:
+            break
+        table = opened(lake)
+        assert_in_step(table)
+        branch = face(table).snapshot_by_name("work")
+        assert branch is not None, number
+        keys = face(table).scan(snapshot_id=branch.snapshot_id).to_arrow()["k"].to_pylist()
+        assert sorted(keys) == [1, 2, 3], number
