@@ -442,7 +442,7 @@ class Table:
             )
         if not self.schema.has_primary_key:
             return delete.delete_rows(self.session, keys, identity)
-        return deleted_keys(self.session, keys, identity, self._keys)
+        return deleted_keys(self.session, keys, identity)
 
     def overwrite(
         self,

@@ -12,18 +12,16 @@ from lsm_engine.base.errors import InvalidInputError, NotFoundError
 from lsm_engine.base.record import record
 from lsm_engine.dml.merge import Action, Clause, Match, MergePlan, merge
 from lsm_engine.dml.write import Write, counts_changes, upsert, write_looked_up
-from lsm_engine.filter.where import AllOf, Filter, col
+from lsm_engine.filter.where import Filter
 from lsm_engine.format.commit_message import WriteResult
 from lsm_engine.format.snapshot import Snapshot
 from lsm_engine.lookup.key_search import KeySearch
 from lsm_engine.lookup.keys import keys_by_name, keys_of
-from lsm_engine.lookup.locate import NewestKeys, find_records, newest_decides
+from lsm_engine.lookup.locate import find_records, newest_decides
 from lsm_engine.merge.function import retract_rule
 from lsm_engine.options import core_options
 from lsm_engine.options.modes import RowKind
 from lsm_engine.planning.proposal import CommitIdentity
-from lsm_engine.read.scan import Scan
-from lsm_engine.read.scan_plan import ScanRequest
 from lsm_engine.table.incoming import conformed, open_rows
 from lsm_engine.table.names import names_of
 from lsm_engine.table.session import TableSession
@@ -146,14 +144,12 @@ def changed_where(
     return merge(session, held_rows([], session.schema), plan, identity)
 
 
-def deleted_keys(
-    session: TableSession, keys: Any, identity: CommitIdentity, newest: NewestKeys
-) -> WriteResult | None:
+def deleted_keys(session: TableSession, keys: Any, identity: CommitIdentity) -> WriteResult | None:
     """Delete rows by key: unseen, or as they are now where a -D has to hold more than `keys` do.
 
     That is so for columns that may not be null, and for `sequence.field`, as a null would be older than any row.
     Rows are looked up too where changes are counted. Keys of which none is there are no commit, if
-    that is known; `newest` finds few keys.
+    that is known.
     """
     schema, rule = session.schema, retract_rule(session.schema)
     keys = keys_by_name(keys, schema.primary_keys)
@@ -179,7 +175,7 @@ def deleted_keys(
         sees_all = not schema.options[core_options.POSTPONE_MERGE_ON_READ]
         if not waits and not crosses and sees_all and newest_decides(schema):
             keys, held_keys = _held_in_memory(keys, schema)
-            if held_keys is not None and not _may_be_there(session, held_keys, newest):
+            if held_keys is not None and not _may_be_there(session, held_keys):
                 return Write(session, identity).replayed()
         return upsert(session, keys, identity, deletes=True)
     if waits:
@@ -195,8 +191,8 @@ def deleted_keys(
     return merge_into(session, source, None, None, identity).when_matched_delete().execute()
 
 
-_SCANNED_KEYS_MAX = 1_000
-"""Keys up to which a delete scans for them; a scan for more reads most pages of the key columns."""
+_FEW_KEYS = 1_000
+"""Keys up to which a delete looks for each; a look for more reads most of the key columns."""
 _SEARCHED_ROWS_MAX = 1_000_000
 """Rows of a table whose keys take about as long to read as a commit; a delete of more keys may read more."""
 _SEARCHED_ROWS_PER_KEY = 16
@@ -212,7 +208,7 @@ def _held_in_memory(keys: Any, schema: TableSchema) -> tuple[Any, pa.Table | Non
         for batch in reader:
             batches.append(batch)
             key_count += batch.num_rows
-            if key_count > _SCANNED_KEYS_MAX:
+            if key_count > _FEW_KEYS:
                 remaining_keys = pa.RecordBatchReader.from_batches(
                     reader.schema, chain(batches, reader)
                 )
@@ -226,56 +222,37 @@ def _held_in_memory(keys: Any, schema: TableSchema) -> tuple[Any, pa.Table | Non
     return keys, keys if keys.num_rows else None
 
 
-def _may_be_there(session: TableSession, keys: pa.Table, newest: NewestKeys) -> bool:
+def _may_be_there(session: TableSession, keys: pa.Table) -> bool:
     """Return whether the newest rows have one of some keys; True also where a look would cost more than a commit."""
     schema = session.schema
-    # Zeros of both signs are one key, and a filter compares one of them.
-    if any(pa.types.is_floating(schema.arrow.field(name).type) for name in schema.primary_keys):
+    # Rows of the fallback branch are rows of the table, and no file of the table holds them.
+    if schema.options[core_options.SCAN_FALLBACK_BRANCH] is not None:
         return True
     # Not the one of a moment ago, as for a write: a delete of nothing creates nothing that finds out.
     snapshot = session.snapshots.latest()
     if snapshot is None:
         # The keys are checked as those of any delete.
-        _unique(keys, schema)
+        _conformed(keys, schema)
         return False
+    affordable_rows = _SEARCHED_ROWS_MAX + _SEARCHED_ROWS_PER_KEY * keys.num_rows
     try:
-        # The first key is asked alone: mostly it is there, and one key costs a page of a few files.
-        return _is_scanned(session, snapshot, keys.slice(0, 1), newest) or (
-            _is_scanned(session, snapshot, keys, newest)
-            if keys.num_rows <= _SCANNED_KEYS_MAX
-            else _is_searched(session, snapshot, keys)
-        )
+        # The first key is asked alone: mostly it is there, and one key costs a row group of a few files.
+        if _has_any(session, snapshot, keys.slice(0, 1)):
+            return True
+        # Other clients may leave the total out.
+        is_affordable = (snapshot.total_record_count or affordable_rows + 1) <= affordable_rows
+        if keys.num_rows > _FEW_KEYS and not is_affordable:
+            return True
+        return keys.num_rows > 1 and _has_any(session, snapshot, keys)
     except NotFoundError:
         # The snapshot has expired, or was rolled back, while it was read: the delete is committed unseen.
         return True
 
 
-def _is_scanned(
-    session: TableSession, snapshot: Snapshot, keys: pa.Table, newest: NewestKeys
-) -> bool:
-    """Return whether a scan by the columns of few keys gives one of them."""
-    names, merging = session.schema.primary_keys, session.with_level_0()
-    reader = newest if merging is newest.session else None
-    distinct_keys = _unique(keys, session.schema)
-    key_filter = AllOf(parts=tuple(col(name).is_in(distinct_keys.column(name)) for name in names))
-    # A row of the only key column is the answer; no file is fetched ahead.
-    limit = 1 if len(names) == 1 else None
-    request = ScanRequest(columns=names, where=key_filter, limit=limit)
-    rows = Scan(merging, request, snapshot, reader).to_arrow()
-    # With several columns the filter keeps other combinations of their values, too.
-    return bool(
-        rows.num_rows and rows.join(distinct_keys, list(names), join_type="left semi").num_rows
-    )
-
-
-def _is_searched(session: TableSession, snapshot: Snapshot, keys: pa.Table) -> bool:
-    """Return whether the files have one of many keys; True, unseen, where there are many more rows than keys."""
-    affordable_rows = _SEARCHED_ROWS_MAX + _SEARCHED_ROWS_PER_KEY * keys.num_rows
-    # Other clients may leave the total out.
-    if (snapshot.total_record_count or affordable_rows + 1) > affordable_rows:
-        return True
-    distinct_keys = _unique(keys, session.schema)
-    search = KeySearch(session.schema, keys_of(session.schema, distinct_keys, with_partitions=True))
+def _has_any(session: TableSession, snapshot: Snapshot, keys: pa.Table) -> bool:
+    """Return whether the files of a snapshot have one of some keys."""
+    schema = session.schema
+    search = KeySearch(schema, keys_of(schema, _conformed(keys, schema), with_partitions=True))
     find_records(session, search, snapshot, everywhere=False)
     return bool(search.is_there.any())
 
@@ -289,11 +266,15 @@ def _names(keys: Any, schema: TableSchema) -> Sequence[str]:
 
 def _unique(keys: Any, schema: TableSchema) -> pa.Table:
     """Return each key once, checked as those of a delete that looks at no row."""
+    return _conformed(keys, schema).group_by(list(schema.primary_keys)).aggregate([])
+
+
+def _conformed(keys: Any, schema: TableSchema) -> pa.Table:
+    """Return keys as the table stores them."""
     batches = [
         incoming.rows for incoming in conformed(open_rows(keys, schema), schema, deletes=True)
     ]
-    incoming_rows = pa.Table.from_batches(batches, schema=None if batches else schema.arrow)
-    return incoming_rows.group_by(list(schema.primary_keys)).aggregate([])
+    return pa.Table.from_batches(batches, schema=None if batches else schema.arrow)
 
 
 def _pairs(

@@ -204,18 +204,30 @@ _EXPECTED_BYTES_MAX = 1 << 20
 _NEVER = -(2**63)
 _DECIDED_SHARE = 16
 """Decided keys are removed from the search once they may exceed this share (one in so many)."""
+_PRUNED_KEYS_MAX = 1_000
+"""Keys up to which row groups are chosen; more keys are in most row groups."""
 
 
 @record
 class FileKeys:
-    """The keys of one data file, in key order, with their sequence numbers.
+    """The keys of one data file, or of some of its row groups, in key order, with their sequence numbers.
 
-    `kind` is None if the file holds no deletes.
+    `kind` is None if the file holds no deletes. `begins`: of each row group that was read, its first row here and
+    in the file; None of a whole file.
     """
 
     search: SearchKeys
     sequence: Longs
     kind: npt.NDArray[np.int8] | None
+    begins: tuple[Longs, Longs] | None = None
+
+    def positions(self, rows: Longs) -> Longs:
+        """Return the positions in the file of some rows."""
+        if self.begins is None:
+            return rows
+        here, in_file = self.begins
+        group = np.searchsorted(here, rows, side="right") - 1
+        return rows - here[group] + in_file[group]
 
 
 @record
@@ -369,22 +381,27 @@ class KeySearch:
                 # The bloom filter excludes every key, so the file's keys are not read.
                 if not len(numbers):
                     return 0, 0
-                keys = read_keys(reader, self.schema, number)
+                # Keys that are cached have to be those of the whole file.
+                groups = None
+                if way.cached_keys is None:
+                    groups = _groups_with(reader, self.schema, bucket.batch, numbers)
+                keys = read_keys(reader, self.schema, number, groups)
             # A search on the same files can use these keys again.
             if way.cached_keys is not None:
                 way.cached_keys[entry.file.file_name] = keys
         read_count, last = len(numbers), locate_keys(keys.search, bucket.batch.search, numbers).last
         numbers, last = numbers[last >= 0], last[last >= 0]
+        positions = keys.positions(last)
         # A deleted row is no record, so an older file may still hold the key.
         if way.deleted is not None and len(last):
-            is_live = ~way.deleted(entry, last)
-            numbers, last = numbers[is_live], last[is_live]
+            is_live = ~way.deleted(entry, positions)
+            numbers, last, positions = numbers[is_live], last[is_live], positions[is_live]
         # An equal number keeps the record that was found first.
         newer = keys.sequence[last] > newest[numbers]
-        numbers, last = numbers[newer], last[newer]
+        numbers, last, positions = numbers[newer], last[newer], positions[newer]
         newest[numbers] = keys.sequence[last]
         rows = bucket.rows[numbers]
-        self.add_records(rows, _place_of(entry), last)
+        self.add_records(rows, _place_of(entry), positions)
         self.sequence[rows] = newest[numbers]
         if keys.kind is not None:
             self.is_there[rows] = ~retracts(keys.kind[last])
@@ -495,9 +512,14 @@ def open_keys(
     )
 
 
-def read_keys(reader: DataFileReader, schema: TableSchema, number: int | None = None) -> FileKeys:
-    """Read the keys of an open data file; `number` as of `open_keys`."""
-    rows = reader.read()
+def read_keys(
+    reader: DataFileReader,
+    schema: TableSchema,
+    number: int | None = None,
+    groups: Sequence[int] | None = None,
+) -> FileKeys:
+    """Read the keys of an open data file, or of some of its row groups; `number` as of `open_keys`."""
+    rows = reader.read(groups)
     kind = None
     if VALUE_KIND in rows.schema.names:
         kind = fixed_values(one_array(rows.column(VALUE_KIND)), np.int8)
@@ -505,13 +527,38 @@ def read_keys(reader: DataFileReader, schema: TableSchema, number: int | None = 
         sequence = fixed_values(one_array(rows.column(SEQUENCE_NUMBER)), np.int64)
     else:
         sequence = np.broadcast_to(np.int64(number), rows.num_rows)
+    begins = None
+    if groups is not None:
+        counts = np.array(reader.row_group_rows, np.int64)
+        read_counts = counts[list(groups)]
+        begins = (np.cumsum(read_counts) - read_counts, (np.cumsum(counts) - counts)[list(groups)])
     return FileKeys(
         search=SearchKeys.from_sort_keys(
             sort_keys([rows.column(n) for n in schema.trimmed_primary_keys])
         ),
         sequence=sequence,
         kind=kind,
+        begins=begins,
     )
+
+
+def _groups_with(
+    reader: DataFileReader, schema: TableSchema, batch: KeyBatch, numbers: Longs
+) -> list[int] | None:
+    """Return the row groups that may hold one of few keys, by the bounds of the first key column; None: all."""
+    if reader.row_group_count == 1 or len(numbers) > _PRUNED_KEYS_MAX:
+        return None
+    bounds = reader.bounds(schema.trimmed_primary_keys[0])
+    # Bounds of floating numbers compare zeros as equal, and leave NaN out.
+    if bounds is None or pa.types.is_floating(bounds.lower.type):
+        return None
+    values = batch.columns[0].take(pa.array(numbers))
+    return [
+        group
+        for group, (low, high) in enumerate(zip(bounds.lower, bounds.upper, strict=True))
+        if not (bounds.is_known[group] and low.is_valid and high.is_valid)
+        or pc.any(pc.and_(pc.greater_equal(values, low), pc.less_equal(values, high))).as_py()
+    ]
 
 
 def _record_keys(schema: TableSchema, batch: KeyBatch) -> RecordKeys:
