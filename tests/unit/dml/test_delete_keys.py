@@ -4,7 +4,9 @@ import pyarrow as pa
 import pytest
 
 import lsm_engine as lsm
-from lsm_engine.read.scan import Scan
+from lsm_engine.data_files.reader import DataFileReader
+from lsm_engine.dml import merge_builder
+from lsm_engine.lookup.locate import locate_rows
 
 WHOLE = pa.schema(
     [
@@ -85,19 +87,40 @@ def test_a_delete_whose_look_is_overtaken_by_an_expiry_is_committed(catalog, mon
         "db.t", {"id": "BIGINT", "v": "BIGINT"}, "id", options={"bucket": "1"}
     )
     table.upsert([{"id": 1, "v": 1}, {"id": 3, "v": 3}])
-    read = Scan.to_arrow
+    find_records = merge_builder.find_records
 
-    def overtaken(scan):
+    def overtaken(*arguments, **options):
         monkeypatch.undo()
         other = lsm.open_table(table.location)
         other.upsert([{"id": 1, "v": 2}])
         other.compact(full=True)
         other.expire_snapshots(retain_max=1, retain_min=1, older_than="0 s")
-        return read(scan)
+        return find_records(*arguments, **options)
 
-    monkeypatch.setattr(Scan, "to_arrow", overtaken)
+    monkeypatch.setattr(merge_builder, "find_records", overtaken)
     assert table.delete([{"id": 2}]) is not None
     assert table.to_arrow().to_pylist() == [{"id": 1, "v": 2}, {"id": 3, "v": 3}]
+
+
+def test_a_look_for_few_keys_reads_the_row_groups_that_may_hold_them(catalog, monkeypatch):
+    table = catalog.create_table("db.t", {"id": "BIGINT"}, "id", options={"bucket": "1"})
+    table.upsert(pa.table({"id": range(0, 600_000, 2)}))  # three row groups
+    table.delete([2])
+    read_groups = []
+    read = DataFileReader.read
+    monkeypatch.setattr(
+        DataFileReader,
+        "read",
+        lambda reader, groups=None: read_groups.append(groups) or read(reader, groups),
+    )
+    assert table.delete([300_001]) is None
+    assert table.delete([2, 599_997]) is None  # 2 is deleted by a newer file
+    asked = pa.table({"id": [0, 2, 299_998, 300_001, 599_998]})
+    locations = locate_rows(table.session, asked, table.latest_snapshot())
+    assert locations.is_there.tolist() == [True, False, True, False, True]
+    assert locations.position[locations.is_there].tolist() == [0, 149_999, 299_999]
+    assert [groups for groups in read_groups if groups is not None] == [[1], [2], [0, 1, 2]]
+    assert table.delete([599_998]) is not None
 
 
 def test_a_delete_that_did_its_work_is_a_replay_the_second_time(catalog):
