@@ -14,6 +14,7 @@ import pyarrow as pa
 from lsm_engine.api.progress import reported
 from lsm_engine.base.arguments import checks_all_arguments, checks_arguments
 from lsm_engine.base.errors import ErrorKind, InvalidInputError, NotFoundError
+from lsm_engine.base.other_libraries import ACCESSORS, missing_attribute
 from lsm_engine.base.units import BATCH_COMMIT_IDENTIFIER, parse_age
 from lsm_engine.changes.follow import Follower, FollowRequest, StartMode
 from lsm_engine.changes.range import Point
@@ -106,6 +107,12 @@ class Accessor:
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} of {self._session.name!r}>"
+
+    if not TYPE_CHECKING:  # a checker goes on refusing names that an accessor lacks
+
+        def __getattr__(self, name: str) -> Any:
+            kind = type(self).__name__
+            raise missing_attribute(kind, name, ACCESSORS.get(kind, {}))
 
     @property
     def _session(self) -> TableSession:

@@ -22,7 +22,7 @@ from lsm_engine.api.accessors import (
 from lsm_engine.base.arguments import checks_all_arguments
 from lsm_engine.base.errors import InvalidInputError
 from lsm_engine.base.instant import Moment, millis_of
-from lsm_engine.base.other_libraries import ARGUMENTS, TABLE, missing_attribute
+from lsm_engine.base.other_libraries import TABLE, missing_attribute, unknown_argument
 from lsm_engine.base.record import html_table
 from lsm_engine.commit.commit import committed_before, propose
 from lsm_engine.commit.replays import last_identifier
@@ -866,8 +866,7 @@ class Table:
 
     def _identity(self, commit: CommitOptions, operation: str) -> CommitIdentity:
         for name in commit.keys() - CommitOptions.__annotations__.keys():
-            hint = ARGUMENTS.get(name, "")
-            raise TypeError(f"{operation}() got an unexpected keyword argument {name!r}{hint}")
+            raise unknown_argument(operation, name)
         return commit_identity(self.session, **commit, operation=operation)
 
     # --- operations of accessors, under the names they had before ------------------------------

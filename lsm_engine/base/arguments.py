@@ -9,6 +9,7 @@ from types import FunctionType, NoneType, UnionType
 from typing import Any, Literal, ParamSpec, TypeVar, get_args, get_origin
 
 from lsm_engine.base.errors import InvalidInputError
+from lsm_engine.base.other_libraries import unknown_argument
 from lsm_engine.base.units import LONG_MAX
 
 P = ParamSpec("P")
@@ -39,6 +40,7 @@ def checks_arguments(function: Callable[P, R]) -> Callable[P, R]:
     names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
     kinds = {name: function.__annotations__.get(name) for name in names}
     usage = functools.partial(_usage, function)
+    known = None if code.co_flags & inspect.CO_VARKEYWORDS else frozenset(names)
     checks = {
         name: check
         for name, kind in kinds.items()
@@ -53,6 +55,10 @@ def checks_arguments(function: Callable[P, R]) -> Callable[P, R]:
 
     @functools.wraps(function)
     def checked(*args: P.args, **kwargs: P.kwargs) -> R:
+        if known is not None and not known.issuperset(kwargs):
+            raise unknown_argument(
+                function.__name__, next(name for name in kwargs if name not in known)
+            )
         values: list[Any] = [*args]
         for place, name in places:
             if place >= len(values):

@@ -28,9 +28,15 @@ TABLE: Mapping[str, str] = {
         "maintenance.expire(...), maintenance.remove_orphan_files(...)",
     ),
     **dict.fromkeys(("optimize", "compact_files", "z_order"), "compact(), or compact(full=True)"),
-    **dict.fromkeys(("restore", "rollback", "undo"), "rollback_to(snapshot or tag)"),
+    "restore": "rollback_to_as_latest(snapshot or tag)",
+    **dict.fromkeys(("rollback", "undo"), "rollback_to(snapshot or tag)"),
     **dict.fromkeys(("versions", "list_versions"), "history()"),
     **dict.fromkeys(("version", "current_snapshot", "current_version"), "latest_snapshot()"),
+    **dict.fromkeys(("snapshot_by_id", "snapshot_by_name"), "snapshot(id), or tags.get(name)"),
+    "schemas": "inspect.schemas()",
+    "refresh": "the table as it is: each call reads the newest snapshot",
+    "transaction": "merge(...) or upsert(...): each call is one commit",
+    "dynamic_partition_overwrite": "overwrite(rows), which replaces the partitions of the rows",
     **dict.fromkeys(
         ("as_of", "at", "checkout", "time_travel", "load_as_version"), "scan(version=...)"
     ),
@@ -52,7 +58,8 @@ TABLE: Mapping[str, str] = {
     **dict.fromkeys(("count_rows", "num_rows"), "count()"),
     **dict.fromkeys(("columns", "column_names"), "schema.names"),
     **dict.fromkeys(("table_uri", "uri", "path"), "location"),
-    **dict.fromkeys(("properties", "configuration", "metadata"), "options"),
+    **dict.fromkeys(("properties", "configuration"), "options"),
+    **dict.fromkeys(("metadata", "detail"), "schema, options and snapshots()"),
     **dict.fromkeys(("primary_key", "primary_keys"), "schema.primary_keys"),
     **dict.fromkeys(
         ("partition_by", "partition_columns", "partition_keys"), "schema.partition_keys"
@@ -72,14 +79,54 @@ TABLE: Mapping[str, str] = {
         ("new_batch_write_builder", "new_stream_write_builder"), "upsert(rows), or writer()"
     ),
 }
+SCAN: Mapping[str, str] = {
+    **dict.fromkeys(("to_polars", "to_duckdb", "to_dataset"), "the same method of the table"),
+    **dict.fromkeys(("filter", "where", "select", "use_ref"), "scan(columns, where=, tag=)"),
+    **dict.fromkeys(("collect", "to_table", "to_pyarrow_table"), "to_arrow()"),
+    **dict.fromkeys(("to_arrow_batch_reader", "iter_batches"), "to_reader()"),
+    "plan_files": "explain(), or inspect.files() of the table",
+}
+ACCESSORS: Mapping[str, Mapping[str, str]] = {
+    "Inspect": {
+        "history": "snapshots()",
+        "refs": "tags(), branches()",
+        **dict.fromkeys(("entries", "data_files", "all_data_files"), "files()"),
+        **dict.fromkeys(("all_manifests", "manifest_files"), "manifests()"),
+    },
+    "Maintenance": {
+        **dict.fromkeys(("expire_snapshots", "vacuum"), "expire(...)"),
+        **dict.fromkeys(("optimize", "compact", "rewrite_data_files"), "table.compact()"),
+        **dict.fromkeys(("delete_orphan_files", "remove_orphans"), "remove_orphan_files(...)"),
+    },
+}
 ARGUMENTS: Mapping[str, str] = {
     **dict.fromkeys(
-        ("predicate", "filter", "row_filter", "overwrite_filter", "delete_filter"),
+        ("predicate", "filter", "filters", "row_filter", "overwrite_filter", "delete_filter"),
         "; a condition is where=, of a merge condition=, of an overwrite partition=",
     ),
+    "where": "; an overwrite chooses rows by partition=, a delete and an update by where=",
     **dict.fromkeys(("updates", "values", "new_values"), "; new values are set={column: value}"),
-    "partition_by": "; a table has its partitions from create_table",
+    **dict.fromkeys(
+        ("partition_by", "partition_spec", "partition_keys"),
+        "; create_table has partitioned_by=[columns]",
+    ),
+    **dict.fromkeys(
+        ("partitions", "partition_filters"),
+        "; partitions are chosen by where=, of an overwrite by partition=",
+    ),
+    "schema_mode": "; altering(lsm.AddColumn(name, type)).upsert(rows) adds a column with its rows",
+    "join_cols": "; upsert matches the primary key, merge(rows, on=[columns]) others",
+    "mode": "; append, upsert and overwrite are methods of their own",
+    "branch": "; branch(name) opens a branch",
+    **dict.fromkeys(("selected_fields", "selected_columns"), "; columns are columns=[names]"),
+    **dict.fromkeys(
+        ("source_alias", "target_alias"), "; the sides of a merge are named source and target"
+    ),
+    **dict.fromkeys(
+        ("retention_hours", "retain_last"), "; a retention is older_than='168 h' or retain_max=10"
+    ),
 }
+"""The end of the message of a TypeError."""
 CATALOG: Mapping[str, str] = {
     **dict.fromkeys(("load_table", "get_table", "open_table", "get"), "catalog['database.table']"),
     **dict.fromkeys(("tables", "list", "table_names"), "list_tables()"),
@@ -93,6 +140,12 @@ CATALOG: Mapping[str, str] = {
         ("sql", "execute", "query"), "table.to_duckdb(), or lsm_engine.spark.sql(spark, text)"
     ),
 }
+
+
+def unknown_argument(function: str, name: str) -> TypeError:
+    """Return the TypeError for an argument that a function lacks, with what to use in its place."""
+    hint = ARGUMENTS.get(name, "")
+    return TypeError(f"{function}() got an unexpected keyword argument {name!r}{hint}")
 
 
 def missing_attribute(owner: str, name: str, names: Mapping[str, str]) -> AttributeError:

@@ -248,8 +248,10 @@ def check_keys(schema: TableSchema) -> None:
 def _check_names(schema: TableSchema, label: str, keys: tuple[str, ...]) -> None:
     missing = [name for name in keys if name not in schema.names]
     if missing:
+        is_computed = any("(" in name for name in missing)
+        hint = "; partitions are values of a column: add a column with the computed value"
         raise InvalidInputError(
-            f"{label} names columns that the table does not have",
+            f"{label} names columns that the table does not have{hint if is_computed else ''}",
             kind=ErrorKind.NO_SUCH_COLUMN,
             columns=missing,
             known=schema.names,

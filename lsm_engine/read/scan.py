@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from lsm_engine.base.arguments import checks_all_arguments
 from lsm_engine.base.errors import InvalidInputError, NotFoundError, UnsupportedError
+from lsm_engine.base.other_libraries import SCAN, missing_attribute
 from lsm_engine.base.record import html_table, record
 from lsm_engine.filter.expression import flags_of, tree_of
 from lsm_engine.filter.predicate import Predicate, columns_of
@@ -407,6 +408,11 @@ class Scan:
         self._predicate = (
             None if request.where is None else tree_of(request.where, session.filter_columns)
         )
+
+    if not TYPE_CHECKING:  # a checker goes on refusing names that a scan lacks
+
+        def __getattr__(self, name: str) -> Any:
+            raise missing_attribute("Scan", name, SCAN)
 
     def __reduce__(self) -> NoReturn:
         raise TypeError(

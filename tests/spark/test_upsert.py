@@ -218,7 +218,9 @@ def test_errors_of_the_format_come_without_the_calls_that_led_to_them(spark, new
     nullable = half.withColumn("id", sql.expr("nullif(id, 5)"))
     refusals = {
         "1 row without a value in key column 'id'": nullable.write.format("lsm"),
-        "the lsm format has no such option": half.write.format("lsm").option("bucket", 3),
+        "no such option; here it is an option of the table": half.write.format("lsm").option(
+            "bucket", 3
+        ),
     }
     for sentence, write in refusals.items():
         with pytest.raises(PySparkException) as refused:

@@ -56,6 +56,16 @@ _OF_STREAMS = frozenset({"checkpointlocation", "queryname"})
 """Options that Spark hands on to the sink of a stream."""
 
 
+_OF_OTHERS = {
+    "versionasof": "snapshot-id, or tag",
+    "timestampasof": "as-of",
+    **dict.fromkeys(("readchangefeed", "startingversion"), "incremental-between, such as '1,3'"),
+    "mergeschema": "ALTER TABLE, or MERGE … WITH SCHEMA EVOLUTION",
+    **dict.fromkeys(("primary-key", "bucket"), "an option of the table, which CREATE TABLE sets"),
+}
+"""Options of other formats, and what to use in their place."""
+
+
 @shows_its_errors_alone
 class LsmSource(DataSource):
     """A table by its directory: `load(path)`, `save(path)`.
@@ -245,6 +255,8 @@ class LsmSource(DataSource):
             ):
                 check_storage_name(key)
                 hint = did_you_mean(key, OPTIONS, f"; there are {OPTIONS}")
+                if key in _OF_OTHERS:
+                    hint = f"; here it is {_OF_OTHERS[key]}"
                 raise InvalidOptionError(
                     f"the lsm format has no such option{hint}",
                     kind=ErrorKind.UNKNOWN_OPTION,

@@ -110,11 +110,14 @@ def test_the_module_lists_its_public_names():
         ("table", "vacuum", "maintenance.expire"),
         ("table", "to_batches", "to_reader"),
         ("catalog", "load_table", "catalog["),
+        ("scan", "to_polars", "method of the table"),
+        ("inspect", "refs", r"tags(), branches()"),
+        ("maintenance", "expire_snapshots", "expire(...)"),
         ("module", "DeltaTable", "open_table"),
     ],
 )
 def test_names_of_other_libraries_say_what_to_use(owner, name, instead, tmp_path):
-    thing = OWNERS[owner](*catalog_with_table(tmp_path))
+    thing = OBJECTS[owner](*catalog_with_table(tmp_path))
     assert not hasattr(thing, name)
     with pytest.raises(AttributeError) as refused:
         getattr(thing, name)

@@ -1,5 +1,7 @@
 """Deletes by key alone, in tables whose -D has to hold more than a key."""
 
+import re
+
 import pyarrow as pa
 import pytest
 
@@ -130,14 +132,38 @@ def test_a_delete_that_did_its_work_is_a_replay_the_second_time(catalog):
     assert table.delete([{"shop": "a", "id": 1}], **number).id == first.id
 
 
-def test_arguments_of_other_libraries_are_refused_with_the_argument_to_use(catalog):
+@pytest.mark.parametrize(
+    ("method", "argument", "instead"),
+    [
+        ("delete", "predicate", "a condition is where="),
+        ("update", "updates", "new values are set="),
+        ("upsert", "schema_mode", "altering("),
+        ("upsert", "join_cols", "merge(rows, on="),
+        ("overwrite", "where", "chooses rows by partition="),
+        ("scan", "row_filter", "a condition is where="),
+        ("scan", "selected_fields", "columns are columns="),
+        ("to_arrow", "filters", "a condition is where="),
+        ("merge", "source_alias", "named source and target"),
+    ],
+)
+def test_arguments_of_other_libraries_are_refused_with_the_argument_to_use(
+    catalog, method, argument, instead
+):
     table = _orders(catalog)
-    with pytest.raises(TypeError, match=r"^delete\(\) got .*'predicate'; a condition is where="):
-        table.delete(predicate="id = 1")
+    with pytest.raises(TypeError, match=rf"'{argument}'; .*{re.escape(instead)}"):
+        getattr(table, method)(*[[]] * (method not in ("scan", "to_arrow")), **{argument: "id"})
+
+
+def test_conditions_and_computed_partitions_in_the_wrong_place_say_what_to_use(catalog):
+    table = _orders(catalog)
     with pytest.raises(TypeError, match=r"'updates'; new values are set="):
-        table.update(updates={"id": 1}, where="id = 1")
+        table.merge([]).when_matched_update(updates={"id": 1})
     with pytest.raises(lsm.InvalidInputError, match="no partitions, so that partition="):
         table.overwrite([], "id = 1")
+    with pytest.raises(TypeError, match=r"'partition_by'; create_table has partitioned_by="):
+        catalog.create_table("db.t", {"id": int}, partition_by=["id"])
+    with pytest.raises(lsm.InvalidInputError, match="add a column with the computed value"):
+        catalog.create_table("db.t", {"id": int}, partitioned_by=["bucket(16, id)"])
 
 
 def test_a_zero_of_the_other_sign_deletes_the_same_row(catalog):
