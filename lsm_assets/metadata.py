@@ -474,6 +474,7 @@ def snapshot_metadata(
     metadata: Metadata = {
         "lsm/label": dg.MetadataValue.text(commit_label(snapshot)),
         "lsm/commit_kind": dg.MetadataValue.text(snapshot.commit_kind.name),
+        "lsm/operation": dg.MetadataValue.text(snapshot.operation_name),
         "lsm/links": dg.MetadataValue.md(" · ".join(f"[{text}]({url})" for text, url in links)),
         "lsm/committed_at": dg.MetadataValue.timestamp(snapshot.time_millis / 1000),
         "lsm/schema_id": dg.MetadataValue.text(str(snapshot.schema_id)),
@@ -487,6 +488,8 @@ def snapshot_metadata(
         metadata["lsm/records_delta"] = dg.MetadataValue.int(snapshot.delta_record_count)
     metadata |= row_counts_metadata([snapshot])
     metadata |= background_metadata([snapshot])
+    if snapshot.duration_millis is not None:
+        metadata["lsm/seconds"] = dg.MetadataValue.float(snapshot.duration_millis / 1000)
     if run_id:
         metadata["lsm/run"] = dg.MetadataValue.dagster_run(run_id)
     return metadata

@@ -40,7 +40,7 @@ def checks_arguments(function: Callable[P, R]) -> Callable[P, R]:
     names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
     kinds = {name: function.__annotations__.get(name) for name in names}
     usage = functools.partial(_usage, function)
-    known = None if code.co_flags & inspect.CO_VARKEYWORDS else frozenset(names)
+    keyword_names = None if code.co_flags & inspect.CO_VARKEYWORDS else frozenset(names)
     checks = {
         name: check
         for name, kind in kinds.items()
@@ -55,9 +55,9 @@ def checks_arguments(function: Callable[P, R]) -> Callable[P, R]:
 
     @functools.wraps(function)
     def checked(*args: P.args, **kwargs: P.kwargs) -> R:
-        if known is not None and not known.issuperset(kwargs):
+        if keyword_names is not None and not keyword_names.issuperset(kwargs):
             raise unknown_argument(
-                function.__name__, next(name for name in kwargs if name not in known)
+                function.__name__, next(name for name in kwargs if name not in keyword_names)
             )
         values: list[Any] = [*args]
         for place, name in places:

@@ -42,7 +42,7 @@ from lsm_engine.format.commit_message import CommitMessage, Committable
 from lsm_engine.format.documents import encode_snapshot
 from lsm_engine.format.index_file import IndexManifestEntry
 from lsm_engine.format.manifest import BucketScope, ManifestEntry
-from lsm_engine.format.snapshot import OPERATION, Snapshot
+from lsm_engine.format.snapshot import OPERATION, STARTED, Snapshot
 from lsm_engine.metadata.manifests import keep_lists
 from lsm_engine.metadata.snapshots import SnapshotStore
 from lsm_engine.options import core_options
@@ -420,7 +420,9 @@ def maintenance_identity(identity: CommitIdentity) -> CommitIdentity:
         )
     if identity.properties is None:
         return identity
-    properties = {key: text for key, text in identity.properties.items() if key != INPUTS}
+    # The maintenance begins after the commit.
+    dropped = (INPUTS, STARTED)
+    properties = {key: text for key, text in identity.properties.items() if key not in dropped}
     properties |= dict.fromkeys({RUN_KIND, OPERATION} & properties.keys(), "compact")
     return replace(identity, properties=properties)
 
@@ -623,8 +625,8 @@ class _Attempts:
         # Computed for each base anew, as the properties of the last attempt may be wrong on this one.
         if self.properties_on is not None:
             added = self.properties_on(base, self.step.delta)
-            if added:
-                self.step = replace(self.step, properties={**(self.own_properties or {}), **added})
+            properties = {**(self.own_properties or {}), **added}
+            self.step = replace(self.step, properties=properties or None)
         since = self.history.since(base)
         plan = plan_commit(
             self.step,

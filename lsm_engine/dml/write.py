@@ -6,6 +6,7 @@ compacted, also if rows become readable only by it. 4. The result is a bookmark 
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
@@ -19,6 +20,7 @@ from lsm_engine.base.errors import (
     LsmError,
     NotFoundError,
 )
+from lsm_engine.catalog.provenance import RUN_KIND
 from lsm_engine.commit.commit import (
     ChooseOverwritten,
     committed_before,
@@ -30,7 +32,7 @@ from lsm_engine.format.commit_message import CommitMessage, WriteResult
 from lsm_engine.format.data_file import DataFileMeta
 from lsm_engine.format.manifest import Bucket, BucketScope, ManifestEntry, by_bucket
 from lsm_engine.format.manifest_columns import rows_of
-from lsm_engine.format.snapshot import RowCounts, Snapshot, row_counts_of
+from lsm_engine.format.snapshot import OPERATION, STARTED, RowCounts, Snapshot, row_counts_of
 from lsm_engine.kernels.arrow_views import Bools, fixed_values, one_array
 from lsm_engine.kernels.changes import Kinds, retracts
 from lsm_engine.lookup.key_search import KeySearch, SearchWay
@@ -43,6 +45,7 @@ from lsm_engine.planning.incremental import changed_state
 from lsm_engine.planning.proposal import (
     CommitIdentity,
     Precondition,
+    PropertiesOnBase,
     Proposal,
     RowsUnchanged,
     overwriting,
@@ -138,6 +141,35 @@ class ChangeCounter:
                 counts + RowCounts(deleted=replaced - counts.updated - counts.deleted)
             ).properties
         return as_merged(self._session.schema, counts).properties
+
+
+class FirstRowCounter:
+    """Adds the counts of the first rows of a table to the properties of their write, with no read.
+
+    Unknown, hence no counts, after earlier rows, with deletes, and where files of a bucket may hold one key twice.
+    """
+
+    def __init__(self, session: TableSession) -> None:
+        self._order = session.key_order or bytes
+        self._crosses = session.schema.bucket_mode.policy.crosses_partitions
+
+    def __call__(self, base: Snapshot | None, delta: Sequence[ManifestEntry]) -> dict[str, str]:
+        is_first = base is None or base.total_record_count == 0
+        if not is_first or self._crosses or any(map(_may_not_insert, delta)):
+            return {}
+        for files in by_bucket(delta).values():
+            spans = sorted(
+                (self._order(entry.file.min_key), self._order(entry.file.max_key))
+                for entry in files
+            )
+            if any(high >= low for (_, high), (low, _) in pairwise(spans)):
+                return {}
+        return RowCounts(inserted=sum(entry.file.row_count for entry in delta)).properties
+
+
+def _may_not_insert(entry: ManifestEntry) -> bool:
+    is_added = entry.kind is EntryKind.ADD and entry.bucket >= 0
+    return not is_added or entry.file.may_hold_deletes
 
 
 def as_merged(schema: TableSchema, counts: RowCounts) -> RowCounts:
@@ -316,6 +348,14 @@ def _are_read_again(rows: Any) -> bool:
     return hasattr(rows, "__len__") or hasattr(rows, "collect")
 
 
+def begun(session: TableSession, identity: CommitIdentity) -> CommitIdentity:
+    """Return the identity of an operation that begins, unless it has begun: its commits carry the time."""
+    properties = identity.properties or {}
+    if STARTED in properties:
+        return identity
+    return replace(identity, properties={STARTED: str(session.clock.now_millis()), **properties})
+
+
 class Write:
     """One write of a table: the state that it builds on, and its end.
 
@@ -330,7 +370,7 @@ class Write:
     ) -> None:
         self._compact = compact or compact_due
         self._session = session
-        self._identity = identity
+        self._identity = begun(session, identity)
         self._maintenance_identity = maintenance_identity(identity)
 
     def committed(self, rows: Any, *, deletes: bool = False) -> WriteResult | None:
@@ -403,10 +443,10 @@ class Write:
         buckets may be left out. Once the rows are committed nothing is raised: what fails after that is
         logged and stays due, and the result holds whether the rows can be read.
         """
-        session, identity = self._session, self._identity
-        if properties:
-            merged = {**(identity.properties or {}), **properties}
-            identity = replace(identity, properties=merged)
+        session = self._session
+        identity = self._operation_identity(
+            overwrites=overwritten is not None, properties=properties or {}
+        )
         again = _WrittenAgain()
         # Rows may be skipped only where a conflict leads to another look, or nothing was looked at.
         may_skip = overwritten is None and (requires is None or tries_again)
@@ -416,7 +456,12 @@ class Write:
             changed_only = self._changed_messages(messages, base, partly=tries_again)
             if len(changed_only) < len(messages):
                 messages, requires = changed_only, RowsUnchanged(on=base)
-        counts = counts_changes(session.schema) and row_counts_of(identity.properties) is None
+        count: PropertiesOnBase | None = None
+        if session.schema.has_primary_key and row_counts_of(identity.properties) is None:
+            if counts_changes(session.schema):
+                count = ChangeCounter(session, overwritten)
+            elif overwritten is None:
+                count = FirstRowCounter(session)
         proposal = Proposal(
             identity=identity,
             messages=tuple(messages),
@@ -424,7 +469,7 @@ class Write:
             kind=CommitKind.APPEND if overwritten is None else CommitKind.OVERWRITE,
             choose=None if overwritten is None else overwriting(overwritten),
             requires=requires,
-            properties_on=ChangeCounter(session, overwritten) if counts else None,
+            properties_on=count,
             is_followed_up=True,
         )
         committed = propose(session, proposal, again if overwritten is None else None)
@@ -435,6 +480,15 @@ class Write:
         if assigned is not None and assigned.id == committed.id + 1:
             committed = assigned
         return self._followed_up(committed, buckets_of(messages) | again.buckets)
+
+    def _operation_identity(
+        self, *, overwrites: bool, properties: Mapping[str, str]
+    ) -> CommitIdentity:
+        """Return the identity with more properties, and the name of the operation where its caller gave none."""
+        by_rows = "upsert" if self._session.schema.has_primary_key else "append"
+        own = self._identity.properties or {}
+        name = {OPERATION: "overwrite" if overwrites else by_rows} if RUN_KIND not in own else {}
+        return replace(self._identity, properties={**name, **own, **properties})
 
     def replayed(self, kind: CommitKind = CommitKind.APPEND) -> WriteResult | None:
         """Return the result of a numbered write that is committed already; None if it is not.
@@ -623,6 +677,7 @@ def write_looked_up(
     Each state is read by the schema in force then, so that rows keep the columns that others added since the table
     was opened. Returns and raises as `upsert` does; CommitConflictError after `commit.max-retries`.
     """
+    identity = begun(session, identity)
     write = Write(session, identity)
     # Before the look: after a replay the rows that it depends on have changed.
     before = write.replayed()

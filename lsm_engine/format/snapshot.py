@@ -13,6 +13,8 @@ SNAPSHOT_VERSION = 3
 
 OPERATION = "lsm.operation"
 """The snapshot property with the name of the operation that made it."""
+STARTED = "lsm.operation.started-millis"
+"""The snapshot property with the time at which the operation began, in milliseconds since 1970 UTC."""
 _RUN_KIND, _RUN_USER, _RUN_STARTED = "lsm.run.kind", "lsm.run.user", "lsm.run.started-millis"
 _OPERATION_OF_KIND = {CommitKind.APPEND: "write"}
 _COUNTS = "snapshot.row_counts"
@@ -56,11 +58,14 @@ class Snapshot:
             created = datetime.fromtimestamp(self.time_millis / 1000, UTC).isoformat(" ", "seconds")
         except (ValueError, OverflowError, OSError):  # a clock that was wrong, or damage
             created = f"{self.time_millis} ms"
-        rows = f"{counted(self.delta_record_count or 0, 'row')} written, "
+        rows, counts = "", self.row_counts
         if self.commit_kind is CommitKind.COMPACT:
             # It writes rows that were there: its files are what it changed.
-            compacted = self.compacted_files
-            rows = "" if compacted is None else f"{compacted}, "
+            rows = "" if self.compacted_files is None else f"{self.compacted_files}, "
+        elif counts is not None:
+            rows = f"{counts.inserted:,} inserted, {counts.updated:,} updated, {counts.deleted:,} deleted, "
+        elif self.commit_kind is CommitKind.APPEND:
+            rows = f"{counted(self.delta_record_count or 0, 'row')} written, "
         return (
             f"<{type(self).__name__} {self.id}: {self.operation_name} at {created}, "
             f"{rows}{self.total_record_count} in its files>"
@@ -104,9 +109,10 @@ class Snapshot:
 
     @property
     def duration_millis(self) -> int | None:
-        """Milliseconds from the begin of its run to the commit; None where the begin is not recorded."""
+        """Milliseconds from the begin of its run, or else of the operation, to the commit; None where neither is recorded."""
+        texts = self.properties or {}
         try:
-            return max(0, self.time_millis - int((self.properties or {})[_RUN_STARTED]))
+            return max(0, self.time_millis - int(texts.get(_RUN_STARTED) or texts[STARTED]))
         except (KeyError, ValueError):
             # Any client may write any text there.
             return None

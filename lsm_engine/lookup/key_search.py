@@ -225,9 +225,9 @@ class FileKeys:
         """Return the positions in the file of some rows."""
         if self.begins is None:
             return rows
-        here, in_file = self.begins
-        group = np.searchsorted(here, rows, side="right") - 1
-        return rows - here[group] + in_file[group]
+        read_begins, file_begins = self.begins
+        group = np.searchsorted(read_begins, rows, side="right") - 1
+        return rows - read_begins[group] + file_begins[group]
 
 
 @record

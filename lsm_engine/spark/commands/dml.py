@@ -11,13 +11,13 @@ from pyspark.sql.types import DataType, StructType, TimestampType
 from sqlglot import exp
 from sqlglot.tokenizer_core import Token, TokenType
 
+from lsm_engine.api.accessors import commit_identity
 from lsm_engine.api.table import Table
 from lsm_engine.base.errors import ErrorKind, InvalidInputError
 from lsm_engine.base.units import counted
 from lsm_engine.dml.merge import Action, Clause, Match, MergePlan, quoted_source
 from lsm_engine.dml.write import write_looked_up
 from lsm_engine.format.commit_message import WriteResult
-from lsm_engine.planning.proposal import CommitIdentity
 from lsm_engine.spark.merge import staged_merge
 from lsm_engine.spark.merge_columns import Sides, SparkSql, assigned, sql_name
 from lsm_engine.spark.statement import Statement, literal_of, parsed_expression, with_defaults
@@ -267,7 +267,7 @@ def merge_statement(
     if changes:
         table, statement.at = table.altering(*changes), first
         plan, sides = _plan(statement, table, frame, target, source)
-    return _merged(frame.sparkSession, table, frame, plan, sides)
+    return _merged(frame.sparkSession, table, frame, plan, sides, "merge")
 
 
 def _plan(
@@ -316,7 +316,9 @@ def update_statement(spark: SparkSession, table: Table, statement: Statement) ->
     clause = Clause(
         match=Match.NOT_MATCHED_BY_SOURCE, action=Action.UPDATE, condition=condition, values=values
     )
-    return _merged(spark, table, None, MergePlan(on=(), condition=None, clauses=(clause,)), sides)
+    return _merged(
+        spark, table, None, MergePlan(on=(), condition=None, clauses=(clause,)), sides, "update"
+    )
 
 
 def delete_statement(spark: SparkSession, table: Table, statement: Statement) -> WriteResult | None:
@@ -326,14 +328,21 @@ def delete_statement(spark: SparkSession, table: Table, statement: Statement) ->
     condition = SparkSql(text=statement.remainder()) if statement.takes("WHERE") else None
     statement.ended()
     clause = Clause(match=Match.NOT_MATCHED_BY_SOURCE, action=Action.DELETE, condition=condition)
-    return _merged(spark, table, None, MergePlan(on=(), condition=None, clauses=(clause,)), sides)
+    return _merged(
+        spark, table, None, MergePlan(on=(), condition=None, clauses=(clause,)), sides, "delete"
+    )
 
 
 def _merged(
-    spark: SparkSession, table: Table, frame: DataFrame | None, plan: MergePlan, sides: Sides
+    spark: SparkSession,
+    table: Table,
+    frame: DataFrame | None,
+    plan: MergePlan,
+    sides: Sides,
+    operation: str,
 ) -> WriteResult | None:
     session = table.session
-    identity = CommitIdentity(commit_user=session.ids.new_id())
+    identity = commit_identity(session, operation=operation)
     return write_looked_up(session, identity, staged_merge(session, frame, plan, sides, spark))
 
 

@@ -9,8 +9,9 @@ import pytest
 import lsm_engine as lsm
 from lsm_engine.base.errors import ErrorKind
 from lsm_engine.dml import update
+from lsm_engine.dml.write import FirstRowCounter
 from lsm_engine.format.documents import COMMIT_IDENTIFIERS
-from lsm_engine.format.snapshot import RowCounts, row_counts_of
+from lsm_engine.format.snapshot import STARTED, RowCounts, row_counts_of
 from lsm_engine.planning.snapshot_chain import BASE
 
 ENGINES = [
@@ -208,10 +209,27 @@ def test_deletes_that_only_take_values_back_are_counted_as_updates(tmp_path):
     assert table.scan().to_arrow().to_pylist() == [{"k": 1, "s": 5}]
 
 
+def test_first_rows_of_two_writers_are_counted_once(tmp_path, monkeypatch):
+    table = create(tmp_path)
+    counts_first_rows = FirstRowCounter.__call__
+    results = []
+
+    def overtaken(counter, base, delta):
+        monkeypatch.undo()
+        counted = counts_first_rows(counter, base, delta)
+        results.append(lsm.open_table(table.location).upsert(rows_of([1])))
+        return counted
+
+    monkeypatch.setattr(FirstRowCounter, "__call__", overtaken)
+    late = table.upsert(rows_of([1, 2]))
+    assert (results[0].row_counts, late.row_counts) == (RowCounts(inserted=1), None)
+
+
 def test_no_counts_unless_asked_for_and_nonsense_is_none(tmp_path):
     table = create(tmp_path)
     made = table.upsert(rows_of([1]), properties={"mine": "x"})
-    assert row_counts_of(made.properties) is None
+    assert made.row_counts == RowCounts(inserted=1)  # the first rows are new
+    assert table.upsert(rows_of([1]), properties={"mine": "x"}).row_counts is None
     assert row_counts_of({"lsm.rows.inserted": "many"}) is None
     table = lsm.open_table(table.location)
     table.alter(lsm.SetOption(key="write.count-changes", value="true"))
@@ -222,4 +240,6 @@ def test_no_counts_unless_asked_for_and_nonsense_is_none(tmp_path):
         COMMIT_IDENTIFIERS: "1",
         **RowCounts(inserted=1, updated=1).properties,
     }
-    assert {key: text for key, text in made.properties.items() if key != BASE} == kept
+    assert {
+        key: text for key, text in made.properties.items() if key not in (BASE, STARTED)
+    } == kept

@@ -290,5 +290,10 @@ def test_the_history_names_each_operation_and_counts_its_rows_where_they_are_kno
     assert table.snapshot(5).compacted_files is None
     events = catalog.create_table("s.events", {"id": int})
     assert events.append([{"id": 1}, {"id": 1}]).row_counts == lsm.RowCounts(inserted=2)
-    unknown = catalog.create_table("s.plain", {"id": int}, "id").upsert([{"id": 1}])
-    assert (unknown.row_counts, unknown.duration_millis) == (None, None)
+    plain = catalog.create_table("s.plain", {"id": int}, "id")
+    assert plain.upsert([{"id": 1}, {"id": 2}, {"id": 2}]).row_counts == lsm.RowCounts(inserted=2)
+    unknown = plain.upsert([{"id": 1}])
+    assert unknown.row_counts is None
+    assert "1 row written" in repr(unknown)
+    durations = [row["duration_millis"] for row in table.inspect.snapshots().to_pylist()]
+    assert all(millis is not None and 0 <= millis < 60_000 for millis in durations)
