@@ -351,6 +351,8 @@ _BYTE = struct.Struct(">b")
 _INT = struct.Struct(">i")
 _BSI_VERSION = 1
 _LONG_MIN = -(1 << 63)
+_PACKED_BITS = 63
+_NO_ROWS = np.zeros(0, np.int64)
 
 
 class IndexBuilder:
@@ -372,7 +374,7 @@ class IndexBuilder:
             case FileIndexType.BSI:
                 return keys
             case FileIndexType.BITMAP | FileIndexType.RANGE_BITMAP:
-                return pc.dictionary_encode(keys)
+                return pc.dictionary_encode(keys) if self._kind.width is None else keys
 
     def built(self, pieces: Sequence[Any]) -> bytes | None:
         """Return the index of the rows of all pieces, in order; None if it cannot hold one of the values."""
@@ -383,7 +385,8 @@ class IndexBuilder:
             return _INT.pack(probes) + bits.tobytes()
         if self.column.type is FileIndexType.BSI:
             return _bsi_bytes(pa.concat_arrays(pieces))
-        values = _SortedValues.from_pieces(pieces)
+        of_pieces = _SortedValues.of_texts if self._kind.width is None else _SortedValues.of_numbers
+        values = of_pieces(pieces)
         if self.column.type is FileIndexType.RANGE_BITMAP:
             return _range_bytes(values, self._kind, self.column)
         return _bitmap_bytes(values, self._kind, self.column)
@@ -391,34 +394,67 @@ class IndexBuilder:
 
 @record
 class _SortedValues:
-    """The distinct values of a column in order, and of each row its value's place among them (-1: null)."""
+    """The distinct values of a column in order, and the rows of each.
+
+    `rows`: of the nulls and of each value, one behind the other; `offsets`: where each begins, and the end.
+    """
 
     values: pa.Array
-    codes: Longs
+    rows: Longs
+    offsets: Longs
 
     @staticmethod
-    def from_pieces(pieces: Sequence[pa.DictionaryArray]) -> "_SortedValues":
+    def of_numbers(pieces: Sequence[pa.Array]) -> "_SortedValues":
+        keys = pa.concat_arrays(pieces)
+        nulls, rows = _NO_ROWS, np.arange(len(keys))
+        numbers = fixed_values(keys, np.int64)
+        if keys.null_count:
+            is_null = keys.is_null().to_numpy(zero_copy_only=False)
+            nulls, rows = np.flatnonzero(is_null), np.flatnonzero(~is_null)
+            numbers = numbers[rows]
+        numbers, rows = _by_value(numbers, rows)
+        begins = np.flatnonzero(np.diff(numbers, prepend=numbers[:1] - 1))
+        starts = np.concatenate([[0], len(nulls) + begins, [len(keys)]]).astype(np.int64)
+        return _SortedValues(
+            values=pa.array(numbers[begins]), rows=np.concatenate([nulls, rows]), offsets=starts
+        )
+
+    @staticmethod
+    def of_texts(pieces: Sequence[pa.DictionaryArray]) -> "_SortedValues":
         unified = pa.chunked_array(pieces).unify_dictionaries()
         dictionary = unified.chunk(0).dictionary
-        if pa.types.is_integer(dictionary.type):  # NumPy sorts numbers in a third of the time
-            order = np.argsort(dictionary.to_numpy())
-        else:
-            order = pc.sort_indices(dictionary).to_numpy()
+        order = pc.sort_indices(dictionary).to_numpy()
         ranks = np.full(len(dictionary) + 1, -1, np.int64)
         ranks[order] = np.arange(len(order))
         indices = [
             pc.fill_null(chunk.indices.cast(pa.int64()), len(dictionary)).to_numpy()
             for chunk in unified.chunks
         ]
-        return _SortedValues(values=dictionary.take(order), codes=ranks[np.concatenate(indices)])
-
-    def rows(self) -> tuple[Longs, Longs]:
-        """Return the rows of the nulls and of each value, one behind the other, and where each begins."""
-        counts = np.bincount(self.codes + 1, minlength=len(self.values) + 1)
+        codes = ranks[np.concatenate(indices)]
+        counts = np.bincount(codes + 1, minlength=len(dictionary) + 1)
         offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
-        rows = np.empty(len(self.codes), np.int64)
-        _place_rows(read_only(self.codes), offsets[:-1].copy(), rows)
-        return rows, offsets
+        rows = np.empty(len(codes), np.int64)
+        _place_rows(read_only(codes), offsets[:-1].copy(), rows)
+        return _SortedValues(values=dictionary.take(order), rows=rows, offsets=offsets)
+
+    def codes(self) -> Longs:
+        """Return, for each row, its value's place among the values (-1: null)."""
+        codes = np.empty(len(self.rows), np.int64)
+        codes[self.rows] = np.repeat(np.arange(-1, len(self.values)), np.diff(self.offsets))
+        return codes
+
+
+def _by_value(numbers: Longs, rows: Longs) -> tuple[Longs, Longs]:
+    """Return numbers in order, those that are equal in the order of their rows, and their rows."""
+    if not len(numbers):
+        return numbers, rows
+    low, bits = int(numbers.min()), int(rows[-1]).bit_length()
+    if (int(numbers.max()) - low).bit_length() + bits <= _PACKED_BITS:
+        # One sort of a number and its row together takes a tenth of the time of a sort that returns positions.
+        packed = np.sort(((numbers - low) << bits) | rows)
+        return (packed >> bits) + low, packed & ((1 << bits) - 1)
+    order = np.argsort(numbers, kind="stable")
+    return numbers[order], rows[order]
 
 
 @compiled
@@ -430,7 +466,7 @@ def _place_rows(codes: Longs, places: Longs, rows: Longs) -> None:
 
 
 def _bitmap_bytes(values: _SortedValues, kind: IndexedType, column: IndexedColumn) -> bytes:
-    rows, offsets = values.rows()
+    rows, offsets = values.rows, values.offsets
     counts = np.diff(offsets)
     # A bitmap is written of values with several rows; a single row stands in place of its offset.
     has_bitmap = counts > 1
@@ -443,7 +479,7 @@ def _bitmap_bytes(values: _SortedValues, kind: IndexedType, column: IndexedColum
     sizes[has_bitmap] = np.diff(np.concatenate([[0], ends]))
     is_single = counts == 1
     places[is_single] = -1 - rows[offsets[:-1][is_single]]
-    head = _BYTE.pack(column.version) + _INT.pack(len(values.codes)) + _INT.pack(len(values.values))
+    head = _BYTE.pack(column.version) + _INT.pack(len(rows)) + _INT.pack(len(values.values))
     head += _BYTE.pack(int(counts[0] > 0))
     is_first = column.version == 1
     if counts[0]:
@@ -453,16 +489,14 @@ def _bitmap_bytes(values: _SortedValues, kind: IndexedType, column: IndexedColum
         return head + _table(stored, ends_of, [places[1:]]).tobytes() + body.tobytes()
     blocks = list(_blocks(np.diff(ends_of) + 2 * _INT.size, column.block_limit))
     head += _INT.pack(len(blocks))
+    table = _table(stored, ends_of, [places[1:], sizes[1:]])
+    entry_ends = ends_of - ends_of[0] + 2 * _INT.size * np.arange(len(ends_of))
     tables: list[bytes] = []
     size = 0
     for first, stop in blocks:
         head += stored[ends_of[first] : ends_of[first + 1]].tobytes() + _INT.pack(size)
-        table = _table(
-            stored,
-            ends_of[first : stop + 1],
-            [places[1 + first : 1 + stop], sizes[1 + first : 1 + stop]],
-        )
-        tables.append(_INT.pack(stop - first) + table.tobytes())
+        entries = table[entry_ends[first] : entry_ends[stop]]
+        tables.append(_INT.pack(stop - first) + entries.tobytes())
         size += len(tables[-1])
     return head + _INT.pack(size) + b"".join(tables) + body.tobytes()
 
@@ -573,16 +607,16 @@ def _bsi_bytes(keys: pa.Array) -> bytes | None:
 
 def _range_bytes(values: _SortedValues, kind: IndexedType, column: IndexedColumn) -> bytes:
     stored, ends = kind.stored(values.values)
-    count = len(values.values)
-    head = struct.pack(">bii", 1, len(values.codes), count)
+    count, codes = len(values.values), values.codes()
+    head = struct.pack(">bii", 1, len(codes), count)
     if count:
         head += stored[: ends[1]].tobytes() + stored[ends[-2] :].tobytes()
     dictionary = _dictionary_bytes(stored, ends, kind, column.chunk_limit(kind.width))
     head += _INT.pack(len(dictionary))
-    rows = np.flatnonzero(values.codes >= 0).astype(np.int64)
+    rows = np.flatnonzero(codes >= 0).astype(np.int64)
     present, _ = roaring_bytes(rows, np.array([0, len(rows)], np.int64))
     slice_count = max(1, (count - 1).bit_length()) if count else 1
-    slices, slice_ends = _slices(values.codes[rows], rows, slice_count)
+    slices, slice_ends = _slices(codes[rows], rows, slice_count)
     sizes = np.diff(np.concatenate([[0], slice_ends]))
     places = np.stack([slice_ends - sizes, sizes], axis=1).astype(">i4").tobytes()
     slice_head = struct.pack(">bbii", 1, slice_count, len(present), len(places)) + places
