@@ -1,6 +1,6 @@
-"""Three of our writers and one of Java 1.4.2 on one local table: whose acknowledged commits are lost?
+"""Three of our writers and one of Java Paimon on one local table: whose acknowledged commits are lost?
 
-    python -m tests.interop.race_java --seconds 60 --kind plain
+    python -m tests.interop.race_java --seconds 60 --kind plain --release 2.0.0
 
 Kinds: plain; expiring (we expire meanwhile); stopped (expiring, and any of them is stopped and continued).
 Each commit adds a row of its own and 1 to a sum that all share. What was tried, acknowledged and failed
@@ -20,7 +20,7 @@ from pathlib import Path
 import pyarrow as pa
 
 import lsm_engine as lsm
-from tests.interop.newest_java import command
+from tests.interop.newest_java import BUNDLES, command
 from tests.race.nemesis_worker import SHARED
 
 ROOT = Path(__file__).parents[2]
@@ -47,7 +47,7 @@ class Outcome:
         return self.failed[side] & self.there
 
 
-def race(folder: Path, kind: str, seconds: float) -> Outcome:
+def race(folder: Path, kind: str, seconds: float, release: str) -> Outcome:
     """Race on a table of its own."""
     columns = pa.schema([pa.field("k", pa.int64(), nullable=False), ("v", pa.int64())])
     options = {
@@ -60,7 +60,7 @@ def race(folder: Path, kind: str, seconds: float) -> Outcome:
         ).location
     gate = folder / "gate"
     gate.touch()
-    processes = started(location, folder, gate, kind)
+    processes = started(location, folder, gate, kind, release)
     try:
         wait_for_commits(folder)
         disturb(processes, kind, seconds)
@@ -73,7 +73,9 @@ def race(folder: Path, kind: str, seconds: float) -> Outcome:
     return outcome(folder, location)
 
 
-def started(location: str, folder: Path, gate: Path, kind: str) -> list[subprocess.Popen[bytes]]:
+def started(
+    location: str, folder: Path, gate: Path, kind: str, release: str
+) -> list[subprocess.Popen[bytes]]:
     """The writers, Java's last but for our expirer."""
     ours = [sys.executable, "-m", "tests.race.nemesis_worker", location, str(gate)]
     commands = [
@@ -81,7 +83,8 @@ def started(location: str, folder: Path, gate: Path, kind: str) -> list[subproce
         for number in range(1, OURS + 1)
     ]
     log = str(folder / f"log-{JAVA}")
-    commands.append(command("PaimonRacer", location, str(gate), log, str(JAVAS_KEYS)))
+    racer = command("PaimonRacer", location, str(gate), log, str(JAVAS_KEYS), release=release)
+    commands.append(racer)
     if kind != "plain":
         commands.append([*ours, str(folder / "log-none"), "0", "expire", "aggregation"])
     with (folder / "output").open("wb") as output:
@@ -139,9 +142,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--kind", choices=KINDS, default="plain")
+    parser.add_argument("--release", choices=[*BUNDLES], default="2.0.0", help="of Java Paimon")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="race-java-") as folder:
-        end = race(Path(folder), given.kind, given.seconds)
+        end = race(Path(folder), given.kind, given.seconds, given.release)
     for side in ("ours", JAVA):
         print(
             f"{given.kind}: {side}: {len(end.acknowledged[side])} acknowledged, "

@@ -1,6 +1,7 @@
 """Tables on an object store: pypaimon 2.1.0 and Java Paimon 1.4.2 read ours, and we read theirs, on S3Proxy.
 
-Each client finds the store by its own options (Java with the plug-in paimon-s3, fetched by Maven).
+Each client finds the store by its own options (Java with the plug-in paimon-s3, fetched by Maven, which Maven Central
+has up to 1.4.2).
 """
 
 import hashlib
