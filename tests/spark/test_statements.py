@@ -51,6 +51,17 @@ def test_spark_sql_runs_the_statements_of_the_engine(ask, spark):
     spark.catalog.dropTempView("first_orders")
 
 
+def test_compact_takes_ranges_of_buckets(ask, tmp_path):
+    ask(f"{ORDERS[:-1]}, 'bucket' = '4', 'write-only' = 'true')".replace("orders", "ranged"))
+    for name in "ab":
+        ask(f"INSERT INTO shop.ranged SELECT id, '{name}', 0 FROM range(40)")
+    ask("CALL sys.compact(table => 'shop.ranged', compact_strategy => 'FULL', buckets => '0,2-3')")
+    files = lsm.open_catalog(tmp_path / "lake")["shop.ranged"].inspect.files().to_pylist()
+    assert {file["bucket"] for file in files if file["level"] == 0} == {1}
+    with pytest.raises(AnalysisException, match="3-2"):
+        ask("CALL sys.compact(table => 'shop.ranged', buckets => '3-2')")
+
+
 def test_a_library_that_holds_no_more_than_a_dataframe_merges_by_spark_sql(ask, spark):
     def merged_by_a_library(batch):
         batch.createOrReplaceTempView("changes")

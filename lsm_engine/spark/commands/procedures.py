@@ -55,10 +55,11 @@ def _compact(
     full: bool = False,
     buckets: str | None = None,
 ) -> Any:
-    if compact_strategy not in ("minor", "full"):
+    strategy = compact_strategy.lower()
+    if strategy not in ("minor", "full"):
         raise InvalidInputError("compact_strategy is 'minor' or 'full'", given=compact_strategy)
     return table.compact(
-        full=full or compact_strategy == "full", partitions=_partitions(partitions), buckets=buckets
+        full=full or strategy == "full", partitions=_partitions(partitions), buckets=buckets
     )
 
 
