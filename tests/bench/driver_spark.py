@@ -49,6 +49,9 @@ class Format:
     def do_create(self):
         self.sql(self.create.format(columns=COLUMNS, name=self.name))
 
+    def do_query(self, text):
+        return [list(row) for row in self.sql(text).collect()]
+
     def _given(self, path):
         rows = self.spark.read.parquet(path)
         rows.createOrReplaceTempView("given")
@@ -157,6 +160,27 @@ class Iceberg(Format):
 
 
 class Hudi(Format):
+    def do_load_files(self, path, count):
+        """Write rows as files side by side, each of a range of keys, with statistics of columns in the metadata table."""
+        options = {
+            "hoodie.table.name": self.name,
+            "hoodie.datasource.write.recordkey.field": "k",
+            "hoodie.datasource.write.operation": "bulk_insert",
+            "hoodie.bulkinsert.sort.mode": "NONE",
+            "hoodie.metadata.enable": "true",
+            "hoodie.metadata.index.column.stats.enable": "true",
+            "hoodie.metadata.record.index.enable": "true",
+        }
+        rows = self.spark.read.parquet(path).repartitionByRange(count, "k")
+        place = f"{self.folder}/{self.name}"
+        rows.write.format("hudi").options(**options).mode("overwrite").save(place)
+        self.sql(f"CREATE TABLE {self.name} USING hudi LOCATION '{place}'")
+        self.sql("SET hoodie.enable.data.skipping = true")
+        self.sql("SET hoodie.metadata.enable = true")
+        # CREATE INDEX asks for a lock.
+        lock = "org.apache.hudi.client.transaction.lock.InProcessLockProvider"
+        self.sql(f"SET hoodie.write.lock.provider = {lock}")
+
     create = (
         "CREATE TABLE {name} ({columns}) USING hudi TBLPROPERTIES (type = 'mor', primaryKey = 'k')"
     )

@@ -1,8 +1,9 @@
-"""What file indexes save readers and cost writers: `python -m tests.bench.file_indexes [rows] [files]`.
+"""What file indexes save readers and cost writers: `python -m tests.bench.file_indexes [rows] [files] [--hudi]`.
 
 A filter keeps 0.01 % of the rows, by a column that is no key: `spread` has its rows in every file, `local` in one.
-Bytes are those that the process read (`/proc/self/io`), seconds are CPU of all threads. The last line is
-delta-rs, which knows statistics of files and row groups alone. 10,000,000 rows in 500 files take some minutes and 5 GB below /tmp.
+Bytes are those that the process read (`/proc/self/io`), seconds are CPU of all threads. The last lines are
+delta-rs, which knows statistics of files and row groups alone, and with `--hudi` Hudi on Spark 3.5, by its statistics of
+columns and then by a secondary index of each column, with the JVM's CPU and bytes. 10,000,000 rows in 500 files take some minutes and 5 GB below /tmp.
 """
 
 import resource
@@ -14,9 +15,11 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 from deltalake import DeltaTable, QueryBuilder, write_deltalake
 
 import lsm_engine as lsm
+from tests.bench.spark_formats import Session
 from tests.bench.tables import new_table
 
 SCHEMA = pa.schema(
@@ -112,19 +115,75 @@ def delta_reader(folder: Path, count: int, file_count: int) -> Read:
     return read
 
 
-def filtered(read_rows: Read, column: str) -> tuple[int, float, int]:
+class HudiReader:
+    """The same rows as a Hudi table on Spark, in a session of its own."""
+
+    def __init__(self, folder: Path, count: int, file_count: int) -> None:
+        self._session = Session("Hudi", folder / "table")
+        (folder / "rows").mkdir()
+        for number in range(file_count):
+            pq.write_table(rows(number, count, file_count), folder / f"rows/{number}.parquet")
+        self._session.ask("load_files", path=str(folder / "rows"), count=file_count)
+
+    def index(self, column: str) -> None:
+        """Give a column a secondary index."""
+        self._session.ask("query", text=f"CREATE INDEX of_{column} ON t ({column})")
+
+    def read(self, column: str, value: int) -> int:
+        """How many rows have a value, all of whose columns are read."""
+        query = (
+            f"SELECT count(*), max(more), max(text), max(number) FROM t WHERE {column} = {value}"
+        )
+        ((row_count, *_),), _ = self._session.ask("query", text=query)
+        return int(row_count)
+
+    def spent(self) -> tuple[float, int]:
+        """CPU seconds and bytes read of all processes of the session."""
+        processes = [self._session.tree, *self._session.tree.children(recursive=True)]
+        read = sum(process.io_counters().read_chars for process in processes)
+        return self._session.cpu_seconds(), read
+
+    def close(self) -> None:
+        """End the session."""
+        self._session.close()
+
+
+Spent = Callable[[], tuple[float, int]]
+"""CPU seconds and bytes read so far."""
+
+
+def spent_here() -> tuple[float, int]:
+    """Those of this process."""
+    return cpu_seconds(), bytes_read()
+
+
+def filtered(read_rows: Read, column: str, spent: Spent) -> tuple[int, float, int]:
     """Rows, CPU seconds and bytes of the best of three filters."""
     best = (0, float("inf"), 0)
     for attempt in range(3):
         value = (4321 + attempt) * 7919
-        before, read = cpu_seconds(), bytes_read()
+        before, read = spent()
         row_count = read_rows(column, value)
-        taken = (row_count, cpu_seconds() - before, bytes_read() - read)
-        best = min(best, taken, key=lambda facts: facts[1])
+        after, read_after = spent()
+        best = min(best, (row_count, after - before, read_after - read), key=lambda facts: facts[1])
     return best
 
 
-def main(row_count: int = 2_000_000, file_count: int = 100) -> None:
+def print_hudi(folder: Path, count: int, file_count: int) -> None:
+    """Print the lines of Hudi."""
+    hudi = HudiReader(folder, count, file_count)
+    try:
+        for name in ("Hudi, statistics", "Hudi, index"):
+            if name == "Hudi, index":
+                hudi.index("spread")
+                hudi.index("local")
+            hudi.read("spread", 0)  # the JVM compiles what a filter needs
+            print(f"{name:45}" + filters_text(hudi.read, hudi.spent), flush=True)
+    finally:
+        hudi.close()
+
+
+def main(row_count: int = 2_000_000, file_count: int = 100, *, with_hudi: bool = False) -> None:
     """Print one line for each type of index."""
     count = row_count // file_count
     with tempfile.TemporaryDirectory() as folder:
@@ -136,17 +195,20 @@ def main(row_count: int = 2_000_000, file_count: int = 100) -> None:
             head = f"{kind:13} upserts {spent[kind] / spent['none']:.2f}, indexes {sizes / 1e6:6.1f} MB"
             print(head + filters_text(reader_of(table)), flush=True)
         read = delta_reader(Path(folder) / "delta", count, file_count)
-        print(f"{'delta-rs':13}" + " " * 32 + filters_text(read), flush=True)
+        print(f"{'delta-rs':45}" + filters_text(read), flush=True)
+        if with_hudi:
+            print_hudi(Path(folder) / "hudi", count, file_count)
 
 
-def filters_text(read: Read) -> str:
+def filters_text(read: Read, spent: Spent = spent_here) -> str:
     """What filters of both columns cost."""
     text = ""
     for column in ("spread", "local"):
-        row_count, seconds, size = filtered(read, column)
+        row_count, seconds, size = filtered(read, column, spent)
         text += f" | {column}: {row_count} rows, {1000 * seconds:7.1f} ms, {size / 1e6:7.1f} MB"
     return text
 
 
 if __name__ == "__main__":
-    main(*map(int, sys.argv[1:]))
+    numbers = [int(argument) for argument in sys.argv[1:] if argument != "--hudi"]
+    main(*numbers, with_hudi="--hudi" in sys.argv)

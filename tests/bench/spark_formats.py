@@ -74,7 +74,7 @@ class Session:
 
     def ask(self, op: str, **given: Any) -> tuple[Any, Seconds]:
         """What the session answers, and what it took; RuntimeError where it failed."""
-        cpu, wall = self._cpu(), time.perf_counter()
+        cpu, wall = self.cpu_seconds(), time.perf_counter()
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         self.process.stdin.write(json.dumps({"op": op, **given}) + "\n")
@@ -84,11 +84,11 @@ class Session:
                 answer = json.loads(line.removeprefix("answer "))
                 if "error" in answer:
                     raise RuntimeError(f"{self.name}: {answer['error']}")
-                spent = Seconds(time.perf_counter() - wall, self._cpu() - cpu)
+                spent = Seconds(time.perf_counter() - wall, self.cpu_seconds() - cpu)
                 return answer["ok"], spent
         raise RuntimeError(f"{self.name} ended; see {self.log.name}")
 
-    def _cpu(self) -> float:
+    def cpu_seconds(self) -> float:
         """CPU seconds of all its processes, those that have ended too."""
         total = 0.0
         for one in (self.tree, *self.tree.children(recursive=True)):
