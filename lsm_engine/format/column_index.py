@@ -317,6 +317,17 @@ def _put_bitmaps(positions: Longs, offsets: Longs, target: Bytes, ends: Longs) -
         ends[number] = place
 
 
+def _bitmap_of(rows: Longs) -> bytes:
+    """Return the roaring bitmap of ascending rows."""
+    # All rows of a file, which is the usual case, are one run.
+    if len(rows) and rows[-1] == len(rows) - 1:
+        bitmap = BitMap(range(len(rows)))
+        bitmap.run_optimize()
+        return bytes(bitmap.serialize())
+    encoded, _ = roaring_bytes(rows, np.array([0, len(rows)], np.int64))
+    return encoded.tobytes()
+
+
 def _bitmap(data: memoryview, offset: int, length: int | None = None) -> BitMap:
     """Return a bitmap at an offset; ValueError for bytes that are none."""
     if offset < 0 or (length is not None and not 0 <= length <= len(data) - offset):
@@ -576,12 +587,10 @@ def _dense_bitmaps(packed: Bytes, size: int) -> Sequence[Bytes | None]:
     keys = np.arange(container_count)
     places = (8 + 8 * container_count + _BITS_BYTES * keys).astype("<u4").view(np.uint8)
     head = np.array([_NO_RUNS, container_count], "<u4").view(np.uint8)
-    bitmaps: list[Bytes | None] = []
-    for number in range(count):
-        heads = np.stack([keys, counts[number] - 1], axis=1).astype("<u2").view(np.uint8).ravel()
-        bitmap = np.concatenate([head, heads, places, bits[number]]) if is_dense[number] else None
-        bitmaps.append(bitmap)
-    return bitmaps
+    heads = np.stack([np.broadcast_to(keys, counts.shape), counts - 1], axis=2).astype("<u2")
+    parts = (np.broadcast_to(head, (count, len(head))), heads.view(np.uint8).reshape(count, -1))
+    bitmaps = np.hstack([*parts, np.broadcast_to(places, (count, len(places))), bits])
+    return [bitmap if dense else None for bitmap, dense in zip(bitmaps, is_dense, strict=True)]
 
 
 def _bsi_bytes(keys: pa.Array) -> bytes | None:
@@ -598,10 +607,9 @@ def _bsi_bytes(keys: pa.Array) -> bytes | None:
             continue
         greatest = int(values.max())
         count = greatest.bit_length()
-        present, _ = roaring_bytes(rows, np.array([0, len(rows)], np.int64))
         slices, _ = _slices(values, rows, count)
         parts.append(struct.pack(">bqq", _BSI_VERSION, 0, greatest))
-        parts += [present.tobytes(), _INT.pack(count), slices.tobytes()]
+        parts += [_bitmap_of(rows), _INT.pack(count), slices.tobytes()]
     return b"".join(parts)
 
 
@@ -614,16 +622,18 @@ def _range_bytes(values: _SortedValues, kind: IndexedType, column: IndexedColumn
     dictionary = _dictionary_bytes(stored, ends, kind, column.chunk_limit(kind.width))
     head += _INT.pack(len(dictionary))
     rows = np.flatnonzero(codes >= 0).astype(np.int64)
-    present, _ = roaring_bytes(rows, np.array([0, len(rows)], np.int64))
+    if len(rows) < len(codes):
+        codes = codes[rows]
+    present = _bitmap_of(rows)
     slice_count = max(1, (count - 1).bit_length()) if count else 1
-    slices, slice_ends = _slices(codes[rows], rows, slice_count)
+    slices, slice_ends = _slices(codes, rows, slice_count)
     sizes = np.diff(np.concatenate([[0], slice_ends]))
     places = np.stack([slice_ends - sizes, sizes], axis=1).astype(">i4").tobytes()
     slice_head = struct.pack(">bbii", 1, slice_count, len(present), len(places)) + places
     return b"".join(
         (
             _INT.pack(len(head)), head, dictionary,
-            _INT.pack(len(slice_head)), slice_head, present.tobytes(), slices.tobytes(),
+            _INT.pack(len(slice_head)), slice_head, present, slices.tobytes(),
         )
     )  # fmt: skip
 
