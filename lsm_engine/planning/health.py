@@ -812,7 +812,7 @@ def _options(facts: TableFacts, _: int) -> Iterator[Finding]:
     for label, reason in facts.refused_options:
         yield facts.finding(
             "options", Severity.NOTE, f"{label}: {reason}",
-            "this version reads the table without it, and does not write it: write with the client that set it",
+            "this version reads the table, and does not write it: write with the client that set it",
         )  # fmt: skip
     for contradiction, cost, change in facts.at_odds:
         yield facts.finding(
