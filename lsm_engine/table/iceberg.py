@@ -605,7 +605,9 @@ class MetadataSync:
     ) -> tuple[ShownBranches, int]:
         """Return the newest snapshots of the branches, their manifests written, and the next row id."""
         refs: dict[str, int] = {}
-        snapshots: list[JsonObject] = []
+        snapshots: dict[
+            str, JsonObject
+        ] = {}  # by delta manifest list: branches of one tag begin with the same one
         left_out: dict[str, str] = {}
         formers = self._former_branches(before)
         tags = {tag.name for tag in self.session.tags.list()}
@@ -617,16 +619,20 @@ class MetadataSync:
                     continue
                 if name in tags or name == MAIN_BRANCH:
                     raise UnsupportedError("a tag, or the table's own ref, has the same name")
+                source = snapshot.delta_manifest_list
                 shown = next((own for own in history if shows(own, snapshot)), None)
                 if shown is None:
-                    shown = formers.get((name, snapshot.delta_manifest_list))
+                    shown = snapshots.get(source) or formers.get((name, source))
                     if shown is None:
                         shown, next_row_id = self._shown_branch(branch, snapshot, next_row_id)
-                    snapshots.append(shown)
+                    snapshots[source] = shown
                 refs[name] = shown["snapshot-id"]
             except LsmError as error:
                 left_out[name] = error.message
-        return ShownBranches(refs=refs, snapshots=snapshots, left_out=left_out), next_row_id
+        shown_branches = ShownBranches(
+            refs=refs, snapshots=list(snapshots.values()), left_out=left_out
+        )
+        return shown_branches, next_row_id
 
     def _former_branches(self, before: TableMetadata | None) -> dict[tuple[str, str], JsonObject]:
         """Return the snapshots of branches in a version that are still good, by branch and delta manifest list."""

@@ -415,6 +415,9 @@ class History:
             self._require_same(f"Spark at {number}", in_order(rows.cast(scanned.schema)), scanned)
 
     def _compare_branches(self, shown: Any, state: Any) -> None:
+        ids = [snapshot.snapshot_id for snapshot in shown.snapshots()]
+        if len(ids) > len(set(ids)):
+            raise Mismatch(f"ids of snapshots are not unique: {sorted(ids)}")
         for name in self.table.branches.names():
             if name in state.branches_left_out:
                 continue

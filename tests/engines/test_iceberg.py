@@ -1080,6 +1080,26 @@ def test_a_branch_is_a_branch_to_readers_of_iceberg(tmp_path, key):
     assert len(face(table).metadata.snapshots) == 2
 
 
+def test_branches_of_one_tag_that_the_table_has_no_more_share_a_snapshot(tmp_path):
+    """Ids of snapshots are unique in Iceberg: its own library refuses metadata in which they are not."""
+    table = create(tmp_path, SMALL)
+    table.upsert(small(1, 2))
+    table.upsert(small(3))
+    table.tags.create("start")
+    for name in ("first", "second"):
+        table.branches.create(name, tag="start")
+    table.rollback_to(1)
+    work = table.branch("second")
+    for deleted in (None, "first"):
+        if deleted:
+            table.branches.delete(deleted)
+        ids = [shown.snapshot_id for shown in face(table).snapshots()]
+        assert len(ids) == len(set(ids))
+        assert branch_rows(table, "second") == in_order(work.to_arrow())
+    work.upsert(small(4))
+    assert branch_rows(table, "second") == in_order(work.to_arrow())
+
+
 def test_a_fast_forward_is_shown_with_the_branch(tmp_path):
     table = create(tmp_path, SMALL)
     table.upsert(small(*range(5)))
