@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 import lsm_engine as lsm
+from lsm_engine.commit.commit import commit_snapshot
 from lsm_engine.format.data_file import DataFileMeta
 from lsm_engine.format.manifest_file import decode_manifest, encode_manifest, entries_of
 from tests.bench.tables import new_table
@@ -125,3 +126,24 @@ def test_a_manifest_leads_to_no_other_file(tmp_path: Path) -> None:
         with pytest.raises(lsm.UnsafePathError, match="outside of the table"):
             raise AssertionError(f"{wrong}: {misled.scan().to_arrow()}")
     assert name_outside(table, tmp_path).scan().count() == 5
+
+
+def test_a_snapshot_of_a_client_is_published_if_its_files_outside_are_there(tmp_path: Path) -> None:
+    table = move_outside(written(tmp_path), tmp_path)
+    disk, paths, newest = table.session.file_io, table.session.paths, table.latest_snapshot()
+    assert newest is not None
+    (*_, entry) = table.session.list_entries(newest, newest.delta_manifest_list)
+    file = Path(table.session.data_path(entry).removeprefix("file:"))
+    content = file.read_bytes()
+
+    def handed_in() -> bool:
+        disk.delete(paths.snapshot_file(newest.id))
+        disk.delete(paths.snapshot_hint("LATEST"))
+        return commit_snapshot(lsm.open_table(table.location).session, newest)
+
+    file.unlink()
+    with pytest.raises(lsm.CommitConflictError, match="files that the snapshot names are missing"):
+        handed_in()
+    file.write_bytes(content)
+    assert handed_in()
+    assert lsm.open_table(table.location).scan().count() == 5
