@@ -28,7 +28,12 @@ from lsm_engine.base.errors import (
 )
 from lsm_engine.base.units import BATCH_COMMIT_IDENTIFIER, checked_sequence
 from lsm_engine.base.version import WRITER_VERSION
-from lsm_engine.catalog.provenance import INPUTS, RUN_KIND, RUN_PROPERTIES
+from lsm_engine.catalog.provenance import (
+    INPUTS,
+    RUN_KIND,
+    RUN_PROPERTIES,
+    RUN_STARTED_MILLIS,
+)
 from lsm_engine.commit.metadata_writer import WrittenMetadata, discard_metadata, write_metadata
 from lsm_engine.commit.publish import (
     Retries,
@@ -403,6 +408,14 @@ def require_not_built_on(
 # -- The commit ------------------------------------------------------------------------------------
 
 ChooseOverwritten = Callable[[Snapshot | None], Sequence[ManifestEntry]]
+
+
+def begun(session: TableSession, identity: CommitIdentity) -> CommitIdentity:
+    """Return the identity of an operation that begins; its commits carry the time, unless they carry that of a run."""
+    properties = identity.properties or {}
+    if STARTED in properties or RUN_STARTED_MILLIS in properties:
+        return identity
+    return replace(identity, properties={STARTED: str(session.clock.now_millis()), **properties})
 
 
 def maintenance_identity(identity: CommitIdentity) -> CommitIdentity:

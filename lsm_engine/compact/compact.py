@@ -13,7 +13,7 @@ import pyarrow as pa
 from lsm_engine.base.errors import CommitConflictError, InvalidInputError, LsmError
 from lsm_engine.base.record import record
 from lsm_engine.base.units import FIRST_SNAPSHOT_ID
-from lsm_engine.commit.commit import committed_before, maintenance_identity, propose
+from lsm_engine.commit.commit import begun, committed_before, maintenance_identity, propose
 from lsm_engine.commit.publish import Retries
 from lsm_engine.compact.bucket import compact_bucket, run_tasks
 from lsm_engine.compact.plan import (
@@ -28,7 +28,7 @@ from lsm_engine.format.commit_message import CommitMessage, CompactIncrement, Da
 from lsm_engine.format.data_file import DataFileMeta
 from lsm_engine.format.index_file import IndexFileMeta, vector_places
 from lsm_engine.format.manifest import BucketScope, by_bucket
-from lsm_engine.format.snapshot import STARTED, CompactedFiles, Snapshot
+from lsm_engine.format.snapshot import CompactedFiles, Snapshot
 from lsm_engine.kernels.buckets import bucket_of
 from lsm_engine.options import core_options
 from lsm_engine.options.modes import CommitKind, FileSource
@@ -472,7 +472,7 @@ def carry_out(
     """Run planned work on the table's executor, largest bucket first, and commit it."""
     if not work:
         return None
-    started = {STARTED: str(session.clock.now_millis())}
+    identity = begun(session, identity)
     schema_ids = frozenset[int]().union(*(item.schema_ids for item in work))
     # Rows are written anew: by an older schema they would lose added columns.
     session = session.rewriting(schema_ids)
@@ -488,8 +488,7 @@ def carry_out(
             verb="compact",
         )
     metrics = {} if properties is None else properties()
-    recorded = {**started, **metrics, **_compacted(messages).properties}
-    merged = {**(identity.properties or {}), **recorded}
+    merged = {**(identity.properties or {}), **metrics, **_compacted(messages).properties}
     identity = replace(identity, properties=merged)
     proposal = Proposal(identity=identity, messages=tuple(messages), planned_on=base)
     return propose(session, proposal)

@@ -23,6 +23,7 @@ from lsm_engine.base.errors import (
 from lsm_engine.catalog.provenance import RUN_KIND
 from lsm_engine.commit.commit import (
     ChooseOverwritten,
+    begun,
     committed_before,
     maintenance_identity,
     propose,
@@ -32,7 +33,7 @@ from lsm_engine.format.commit_message import CommitMessage, WriteResult
 from lsm_engine.format.data_file import DataFileMeta
 from lsm_engine.format.manifest import Bucket, BucketScope, ManifestEntry, by_bucket
 from lsm_engine.format.manifest_columns import rows_of
-from lsm_engine.format.snapshot import OPERATION, STARTED, RowCounts, Snapshot, row_counts_of
+from lsm_engine.format.snapshot import OPERATION, RowCounts, Snapshot, row_counts_of
 from lsm_engine.kernels.arrow_views import Bools, fixed_values, one_array
 from lsm_engine.kernels.changes import Kinds, retracts
 from lsm_engine.lookup.key_search import KeySearch, SearchWay
@@ -346,14 +347,6 @@ def stage(
 def _are_read_again(rows: Any) -> bool:
     """Whether rows can be read a second time: frames have a length, lazy ones `collect`; a stream ends."""
     return hasattr(rows, "__len__") or hasattr(rows, "collect")
-
-
-def begun(session: TableSession, identity: CommitIdentity) -> CommitIdentity:
-    """Return the identity of an operation that begins, unless it has begun: its commits carry the time."""
-    properties = identity.properties or {}
-    if STARTED in properties:
-        return identity
-    return replace(identity, properties={STARTED: str(session.clock.now_millis()), **properties})
 
 
 class Write:

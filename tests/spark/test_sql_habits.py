@@ -297,6 +297,8 @@ def test_fields_of_structures_are_set_and_the_others_stay(run):
         (1, 11, 5, "y"),
         (2, 3, None, None),
     ]
+    operations = [row[3] for row in run("DESCRIBE HISTORY shop.places")]
+    assert operations == ["merge", "update", "upsert"]
 
 
 def test_statements_of_delta_and_iceberg(run):
@@ -305,7 +307,7 @@ def test_statements_of_delta_and_iceberg(run):
     run("INSERT INTO shop.parted VALUES (2, 2, DATE'2024-01-01')")
     assert [row[0] for row in run("DESCRIBE HISTORY shop.parted")] == [2, 1]
     ((version, at, _, operation, *_),) = run("DESC HISTORY shop.parted LIMIT 1")
-    assert (version, operation) == (2, "APPEND")
+    assert (version, operation) == (2, "upsert")
     assert abs(
         datetime.datetime.now(datetime.UTC) - at.astimezone(datetime.UTC)
     ) < datetime.timedelta(days=2)

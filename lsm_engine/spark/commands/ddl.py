@@ -22,7 +22,7 @@ from pyspark.sql.types import (
 from lsm_engine.api.catalog import Catalog
 from lsm_engine.api.table import Table
 from lsm_engine.base.record import record
-from lsm_engine.format.snapshot import RowCounts, row_counts_of
+from lsm_engine.format.snapshot import RowCounts
 from lsm_engine.options import core_options
 from lsm_engine.spark.commands.dml import write_rows
 from lsm_engine.spark.statement import Statement
@@ -480,10 +480,9 @@ def history_statement(spark: SparkSession, table: Table, statement: Statement) -
     statement.ended()
     rows = []
     for snapshot in table.newest_snapshots(limit):
-        counts = row_counts_of(snapshot.properties)
         time = datetime.fromtimestamp(snapshot.time_millis / 1000, UTC)
-        facts = (snapshot.id, time, snapshot.commit_user, snapshot.commit_kind.value)
-        rows.append((*facts, *count_columns(counts)))
+        facts = (snapshot.id, time, snapshot.user_name, snapshot.operation_name)
+        rows.append((*facts, *count_columns(snapshot.row_counts)))
     return frame_of_rows(spark, rows, _HISTORY)
 
 
