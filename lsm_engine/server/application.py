@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import ctypes
 import hmac
 import json
 import logging
@@ -12,6 +13,7 @@ import socket
 import sys
 from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import field, replace
 from functools import partial
 from importlib import import_module
@@ -63,6 +65,8 @@ _LOCAL_NAMES = ("localhost", "127.0.0.1", "[::1]")
 _TOKEN_LENGTH_MIN = 16
 _HEADER_SECONDS = 10
 _HEAD_BYTES_MAX = 64 << 10
+_M_ARENA_MAX = -8
+"""The parameter of glibc's mallopt that bounds the number of arenas."""
 _OPEN_BODY_BYTES = 8 << 10
 """The largest body of a request that needs no token."""
 _WAITING_PER_THREAD = 16
@@ -671,6 +675,7 @@ def run(call: Call, options: Mapping[str, Any]) -> None:
         # Each request opens its table: what it decodes is there for the next one. A server that cannot start changes
         # nothing of its process.
         share_local()
+        _share_arenas()
         _announce(call, url, new_token)
         try:
             uvicorn.Server(config).run(sockets=[listener])
@@ -679,6 +684,17 @@ def run(call: Call, options: Mapping[str, Any]) -> None:
             call.out.note("")
         finally:
             application.close()
+
+
+def _share_arenas() -> None:
+    """Have all threads allocate from two arenas, as far as the C library is glibc.
+
+    With an arena of its own each thread keeps what it frees between pieces of caches that live on, and the server grows for
+    hours. Python's own lock lets one thread allocate at a time anyway.
+    """
+    # Other C libraries have no such function, and no such arenas.
+    with suppress(OSError, AttributeError, TypeError):
+        ctypes.CDLL(None).mallopt(_M_ARENA_MAX, 2)
 
 
 def listening(config: uvicorn.Config) -> socket.socket:
