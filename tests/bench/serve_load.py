@@ -1,5 +1,7 @@
 """The load that `lsm serve` carries: table loads and commits at a steady rate, their latencies, and the server's memory.
 
+Snapshots expire beside them, as on a schedule.
+
 python tests/bench/serve_load.py [--seconds 20] [--loads 200] [--commits 20]
 """
 
@@ -12,6 +14,7 @@ import sys
 import tempfile
 import threading
 import time
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -22,6 +25,7 @@ from tests.race import serve_worker
 
 THREADS = 8
 WRITERS = 2
+EXPIRIES_A_SECOND = 1 / 30
 
 
 def main() -> None:
@@ -70,6 +74,11 @@ def measured(lake: str, seconds: int, loads: int, commits: int) -> dict[str, obj
         append_millis: list[float] = []
         writer = (seconds, commits / WRITERS, lambda: log.append(rows), append_millis)
         threads += [threading.Thread(target=paced, args=writer) for _ in range(WRITERS)]
+        upkeep = catalog.table("shop.log").maintenance
+        expire = partial(upkeep.expire, retain_min=1, retain_max=20, older_than="0 s")
+        threads.append(
+            threading.Thread(target=paced, args=(seconds, EXPIRIES_A_SECOND, expire, []))
+        )
         first, idle_seconds = memory_mib(server.pid), cpu_seconds(server.pid)
         for thread in threads:
             thread.start()

@@ -355,7 +355,9 @@ def test_a_deletion_and_a_rollback_that_brings_its_keys_back(deletes: Act, exten
         assert view(disk).head in ([rolled_back] if is_refused else orders)
 
     every_schedule(extent, write_three_times, deletes, roll_back_to_first, check, orphans=True)
-    every_schedule(extent, write_three_times, roll_back_to_first, deletes, check, orphans=True)
+    # In CI the deletion is stopped alone: it is what looks, and a rollback has many calls.
+    if extent == "all":
+        every_schedule(extent, write_three_times, roll_back_to_first, deletes, check, orphans=True)
 
 
 def undo(table: Table) -> object:

@@ -1,6 +1,7 @@
 """Small DataFrames are written by the driver, all others by executors; the rows are the same."""
 
 import os
+from contextlib import suppress
 
 import psutil
 import pyarrow as pa
@@ -78,15 +79,12 @@ def test_small_work_starts_no_worker_in_python(spark, run, tmp_path, monkeypatch
         upsert_dataframe(catalog["shop.t"], spark.range(20).selectExpr("id", "'e' AS day"))
         merge_dataframe(catalog["shop.t"], spark.range(4), on="id").when_matched_delete().execute()
         assert catalog["shop.t"].scan().count() == 16
-    commands = [
-        (process.environ(), process.cmdline())
-        for process in psutil.Process().children(recursive=True)
-    ]
-    started = [
-        command
-        for variables, command in commands
-        if variables.get("LSM_TEST_WORKERS") == str(tmp_path)
-    ]
+    started = []
+    for process in psutil.Process().children(recursive=True):
+        # A process of another test may end meanwhile.
+        with suppress(psutil.NoSuchProcess):
+            if process.environ().get("LSM_TEST_WORKERS") == str(tmp_path):
+                started.append(process.cmdline())
     assert started == []
 
 

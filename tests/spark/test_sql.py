@@ -145,7 +145,7 @@ def test_spark_opens_a_table_by_its_location_and_our_door_writes_to_it(run, tmp_
     run(CREATE)
     location = tmp_path / "lake" / "shop.db" / "orders"
     run.spark(f"CREATE TABLE shop.opened USING lsm LOCATION '{location}'")
-    assert run("INSERT INTO shop.opened SELECT 'q', 50L, 50, 'native'") == [(1, None, None, None)]
+    assert run("INSERT INTO shop.opened SELECT 'q', 50L, 50, 'native'") == [(1, 1, 0, 0)]
     assert run("SELECT * FROM shop.orders") == [("q", 50, 50, "native")]
     run("INSERT OVERWRITE TABLE shop.opened SELECT 'q', 51L, 51, 'again'")
     assert run.spark("SELECT id FROM shop.opened WHERE id > 50") == [(51,)]

@@ -153,9 +153,12 @@ def test_rows_that_wait_for_a_bucket_need_no_order() -> None:
     session = told.table.session
     (entry,) = session.live_entries(session.snapshots.latest())
     ends = replace(entry.file, min_key=entry.file.max_key, max_key=entry.file.min_key)
-    path = session.data_path(entry)
+    content = session.file_io.read(session.data_path(entry))
     for bucket, count in ((0, 1), (-2, 0)):
         other = replace(entry, bucket=bucket, file=ends)
+        path = session.data_path(other)
+        if bucket < 0:
+            session.file_io.write_new(path, content)
         read = FileToRead(entry=other, path=path, is_changelog=False)
         assert len(wrong_in_file(session.context(), read)) == count
 
