@@ -375,17 +375,15 @@ def _written(
             raise newest.identity.dropped()
         if altered.options[_STORAGE] != newest.options[_STORAGE]:
             store.remove_all()
-        elif altered.schema.id != newest.schema.id:
-            # The version of whoever altered it may be older than this one, which has the columns of before.
-            continue
-        elif shown is None or shows(shown, snapshot):
+        elif shown is not None and not shows(shown, snapshot):
+            # It was rolled back before this version was written, or keys were forgotten that the version may hold.
+            stale.update(attempt.written)
+        elif altered.schema.id == newest.schema.id:
             _notify(newest, store)
             if stale:
                 store.remove(stale - _named_paths(store, metadata))
             return metadata
-        else:
-            # It was rolled back before this version was written, or keys were forgotten that the version may hold.
-            stale.update(attempt.written)
+        # Else the version of whoever altered it may be older than this one, which has the columns of before.
     raise CommitConflictError(
         "others keep writing the Iceberg metadata of this table; try again",
         kind=ErrorKind.RETRIES_EXHAUSTED,
@@ -605,9 +603,8 @@ class MetadataSync:
     ) -> tuple[ShownBranches, int]:
         """Return the newest snapshots of the branches, their manifests written, and the next row id."""
         refs: dict[str, int] = {}
-        snapshots: dict[
-            str, JsonObject
-        ] = {}  # by delta manifest list: branches of one tag begin with the same one
+        # By delta manifest list: branches of one tag begin with the same snapshot.
+        snapshots: dict[str, JsonObject] = {}
         left_out: dict[str, str] = {}
         formers = self._former_branches(before)
         tags = {tag.name for tag in self.session.tags.list()}

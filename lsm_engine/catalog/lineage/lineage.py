@@ -582,6 +582,14 @@ def _tag_rows(connection: Connection, table_id: int) -> dict[str, Row]:
     return {row["tag_name"]: dict(row) for row in rows.mappings()}
 
 
+_NEWEST_LIVE = (
+    select(SNAPSHOTS.c.snapshot_id, SNAPSHOTS.c.delta_manifest_list)
+    .where(SNAPSHOTS.c.table_id == TABLE_ID.scalar_subquery(), SNAPSHOTS.c.state == LIVE)
+    .order_by(SNAPSHOTS.c.snapshot_id.desc())
+    .limit(1)
+)
+
+
 @checks_all_arguments
 class Lineage(LineageTables):
     """The lineage of a catalog: inputs, runs and files of commits. `LineageQueries`, `LineageOrigins` and
@@ -629,14 +637,10 @@ class Lineage(LineageTables):
 
     def newest_live(self, table: TableName) -> tuple[int, str] | None:
         """Return the id and the delta manifest list of the newest snapshot that is recorded as live; None without one."""
-        newest = (
-            select(SNAPSHOTS.c.snapshot_id, SNAPSHOTS.c.delta_manifest_list)
-            .where(SNAPSHOTS.c.table_id == TABLE_ID.scalar_subquery(), SNAPSHOTS.c.state == LIVE)
-            .order_by(SNAPSHOTS.c.snapshot_id.desc())
-            .limit(1)
-        )
         identity = table_identity(self._catalog_key, table)
-        row = self._read_recorded(lambda connection: connection.execute(newest, identity).first())
+        row = self._read_recorded(
+            lambda connection: connection.execute(_NEWEST_LIVE, identity).first()
+        )
         return None if row is None else (row[0], row[1])
 
     def has_snapshot(self, table: TableName, snapshot_id: int) -> bool:
