@@ -410,7 +410,7 @@ def require_not_built_on(
 ChooseOverwritten = Callable[[Snapshot | None], Sequence[ManifestEntry]]
 
 
-def begun(session: TableSession, identity: CommitIdentity) -> CommitIdentity:
+def with_start(session: TableSession, identity: CommitIdentity) -> CommitIdentity:
     """Return the identity of an operation that begins; its commits carry the time, unless they carry that of a run."""
     properties = identity.properties or {}
     if STARTED in properties or RUN_STARTED_MILLIS in properties:

@@ -13,7 +13,7 @@ import pyarrow as pa
 from lsm_engine.base.errors import CommitConflictError, InvalidInputError, LsmError
 from lsm_engine.base.record import record
 from lsm_engine.base.units import FIRST_SNAPSHOT_ID
-from lsm_engine.commit.commit import begun, committed_before, maintenance_identity, propose
+from lsm_engine.commit.commit import committed_before, maintenance_identity, propose, with_start
 from lsm_engine.commit.publish import Retries
 from lsm_engine.compact.bucket import compact_bucket, run_tasks
 from lsm_engine.compact.plan import (
@@ -472,7 +472,7 @@ def carry_out(
     """Run planned work on the table's executor, largest bucket first, and commit it."""
     if not work:
         return None
-    identity = begun(session, identity)
+    identity = with_start(session, identity)
     schema_ids = frozenset[int]().union(*(item.schema_ids for item in work))
     # Rows are written anew: by an older schema they would lose added columns.
     session = session.rewriting(schema_ids)

@@ -23,10 +23,10 @@ from lsm_engine.base.errors import (
 from lsm_engine.catalog.provenance import RUN_KIND
 from lsm_engine.commit.commit import (
     ChooseOverwritten,
-    begun,
     committed_before,
     maintenance_identity,
     propose,
+    with_start,
 )
 from lsm_engine.compact.compact import PostponedRows, compact_due
 from lsm_engine.format.commit_message import CommitMessage, WriteResult
@@ -363,7 +363,7 @@ class Write:
     ) -> None:
         self._compact = compact or compact_due
         self._session = session
-        self._identity = begun(session, identity)
+        self._identity = with_start(session, identity)
         self._maintenance_identity = maintenance_identity(identity)
 
     def committed(self, rows: Any, *, deletes: bool = False) -> WriteResult | None:
@@ -670,7 +670,7 @@ def write_looked_up(
     Each state is read by the schema in force then, so that rows keep the columns that others added since the table
     was opened. Returns and raises as `upsert` does; CommitConflictError after `commit.max-retries`.
     """
-    identity = begun(session, identity)
+    identity = with_start(session, identity)
     write = Write(session, identity)
     # Before the look: after a replay the rows that it depends on have changed.
     before = write.replayed()

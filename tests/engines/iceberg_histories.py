@@ -336,6 +336,10 @@ class History:
         self._compare_filter(shown, scanned)
         self._compare_older(shown, state)
         self._compare_branches(shown, state)
+        # It compares what readers skip rows by, and costs as much as the readers.
+        warnings = self.table.verify().warnings if self.steps % 4 == 0 else ()
+        if warnings:
+            raise Mismatch(f"verify warns: {warnings[0]}")
 
     def _rows_on_spark(self, **chosen: Any) -> pa.Table:
         assert self.spark is not None
