@@ -6,8 +6,8 @@
 
 A history is a table of a random layout and random columns, with writes, deletes, compactions, changes of the schema, tags,
 branches, rollbacks, expiries, forgotten keys, commits of clients that write no metadata, and crashes between a snapshot and its
-metadata. The readers are pyiceberg, Polars where its own reader takes the types, and DuckDB where its extension is installed; with
-`--spark` iceberg-spark, too, which Maven fetches.
+metadata. The readers are pyiceberg, Polars where its own reader takes the types, DuckDB where its extension is installed, and
+Iceberg's own Java library where Maven can fetch it; with `--spark` iceberg-spark, too.
 """
 
 import argparse
@@ -18,7 +18,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -26,12 +26,11 @@ from unittest import mock
 
 import polars
 import pyarrow as pa
-import pyarrow.compute as pc
-from pyiceberg.expressions import EqualTo, GreaterThanOrEqual, IsNull, LessThan
 
 import lsm_engine as lsm
 from lsm_engine.base.errors import UnsupportedError
 from lsm_engine.table import iceberg
+from tests.engines.iceberg_filters import random_filter
 from tests.engines.iceberg_readers import (
     duckdb_reads_iceberg,
     duckdb_rows,
@@ -40,7 +39,9 @@ from tests.engines.iceberg_readers import (
     metadata_file,
     metadata_folder,
 )
-from tests.interop.iceberg_spark import IcebergSpark, iceberg_spark, sql_literal
+from tests.interop import iceberg_java
+from tests.interop.iceberg_java import IcebergJava
+from tests.interop.iceberg_spark import IcebergSpark, iceberg_spark
 
 STORAGE = "metadata.iceberg.storage"
 IN_TABLE = {STORAGE: "table-location"}
@@ -79,7 +80,7 @@ VALUES: dict[str, Callable[[int], Any]] = {
     "INT": lambda n: n * 1000 - 70_000,
     "BIGINT": lambda n: n << 33,
     "FLOAT": lambda n: float("nan") if n % 11 == 5 else n / 4,
-    "DOUBLE": lambda n: float("inf") if n % 13 == 7 else -n / 8,
+    "DOUBLE": lambda n: float("inf") if n % 13 == 7 else -0.0 if n % 17 == 3 else -n / 8,
     "DECIMAL(5, 2)": lambda n: Decimal(n % 900) / 100,
     "DECIMAL(38, 10)": lambda n: Decimal(n) * Decimal("-1000000000000000000.0000000001"),
     "STRING": lambda n: f"{chr(97 + n % 26)}ü{n}" * (n % 20),
@@ -106,14 +107,21 @@ class Mismatch(AssertionError):
 class History:
     """One table and what happens to it. `columns`: the types of its columns but keys and `v`, by name.
 
-    `spark`: reads it as well.
+    `java` and `spark`: read it as well.
     """
 
     def __init__(
-        self, folder: Path, layout: str, seed: int, spark: IcebergSpark | None = None
+        self,
+        folder: Path,
+        layout: str,
+        seed: int,
+        java: IcebergJava | None = None,
+        spark: IcebergSpark | None = None,
     ) -> None:
+        self.java = java
         self.spark = spark
         self.layout = layout
+        self.questions = random.Random(f"questions {layout} {seed}")
         self.chance = random.Random(f"{layout} {seed}")
         self.log: list[str] = []
         self.key, options = LAYOUTS[layout]
@@ -319,6 +327,10 @@ class History:
             raise Mismatch(f"{state.waiting_commits} commits wait")
         shown = face(self.table)
         rows = self._ordered(shown.scan().to_arrow())
+        if self.java is not None:
+            by_java = self._ordered(self.java.rows(self._directory()))
+            if by_java != rows:
+                raise Mismatch(f"Iceberg's library and pyiceberg: {_difference(by_java, rows)}")
         if self.layout in _INEXACT and state.hidden_files:
             return
         scanned = self.table.to_arrow()
@@ -332,8 +344,8 @@ class History:
         if duckdb_reads_iceberg():
             self._require_same("DuckDB", self._ordered(duckdb_rows(self.table)), scanned)
         if self.spark is not None:
-            self._require_same("Spark", self._ordered(self._rows_on_spark()), scanned)
-        self._compare_filter(shown, scanned)
+            self._require_same("Spark", self._ordered(self.spark.rows(self._directory())), scanned)
+        self._compare_filters(shown, scanned)
         self._compare_older(shown, state)
         self._compare_branches(shown, state)
         # It compares what readers skip rows by, and costs as much as the readers.
@@ -341,9 +353,8 @@ class History:
         if warnings:
             raise Mismatch(f"verify warns: {warnings[0]}")
 
-    def _rows_on_spark(self, **chosen: Any) -> pa.Table:
-        assert self.spark is not None
-        return self.spark.rows(str(metadata_folder(self.table).parent), **chosen)
+    def _directory(self) -> str:
+        return str(metadata_folder(self.table).parent)
 
     def _ordered(self, rows: pa.Table) -> list[str]:
         columns = self.table.schema.arrow
@@ -352,52 +363,30 @@ class History:
     def _require_same(self, reader: str, rows: list[str], scanned: pa.Table) -> None:
         expected = in_order(scanned)
         if rows != expected:
-            missing, more = set(expected) - set(rows), set(rows) - set(expected)
-            raise Mismatch(
-                f"{reader}: lacks {sorted(missing)[:2]}, has {sorted(more)[:2]}, {len(rows)} rows"
-            )
+            raise Mismatch(f"{reader}: {_difference(rows, expected)}")
 
-    def _compare_filter(self, shown: Any, scanned: pa.Table) -> None:
+    def _compare_filters(self, shown: Any, scanned: pa.Table) -> None:
+        """Ask Iceberg's library for a filter of each type, and the others for one of them."""
         kinds = {"k": "BIGINT", "v": "BIGINT", **self.columns}
-        name = self.chance.choice([name for name, kind in kinds.items() if kind in _FILTERED])
-        column = scanned[name].combine_chunks()
-        values = [value for value in column.to_pylist() if value is not None and value == value]
-        if not values or self.chance.random() < 0.2:
-            count = column.null_count
-            found = shown.scan(row_filter=IsNull(name)).to_arrow().num_rows
-        else:
-            value = self.chance.choice(values)
-            expression, function = (
-                (EqualTo, pc.equal)
-                if isinstance(value, bool)
-                else self.chance.choice(
-                    [
-                        (GreaterThanOrEqual, pc.greater_equal),
-                        (LessThan, pc.less),
-                        (EqualTo, pc.equal),
-                    ]
+        names = [name for name, kind in kinds.items() if kind in _FILTERED]
+        self.questions.shuffle(names)
+        by_kind = {kinds[name]: name for name in names}
+        for number, (kind, name) in enumerate(by_kind.items()):
+            given = random_filter(self.questions, scanned, name, kind)
+            answers = {}
+            if self.java is not None:
+                answers["Iceberg's library"] = self.java.rows(
+                    self._directory(), row_filter=given.members()
                 )
-            )
-            literal = value.isoformat() if isinstance(value, dt.date) else value
-            if self.spark is not None and not isinstance(value, float):
-                sign = {"equal": "=", "less": "<", "greater_equal": ">="}[function.__name__]
-                condition = f"`{name}` {sign} {sql_literal(value, kinds[name])}"
-                kept = scanned.filter(function(column, pa.scalar(value, column.type)))
-                rows = self._ordered(self._rows_on_spark(condition=condition))
-                self._require_same(f"Spark where {condition}", rows, kept)
-            mask = function(column, pa.scalar(value, column.type))
-            is_nan = pc.is_nan(column) if pa.types.is_floating(column.type) else None
-            count = (
-                pc.sum(mask if is_nan is None else pc.and_(mask, pc.invert(is_nan))).as_py() or 0
-            )
-            matched = (
-                shown.scan(row_filter=expression(name, literal)).to_arrow()[name].combine_chunks()
-            )
-            if is_nan is not None:
-                matched = matched.filter(pc.invert(pc.is_nan(matched)))
-            found = len(matched)
-        if found != count:
-            raise Mismatch(f"a filter of {name!r} ({kinds[name]}): {found} rows, not {count}")
+            if number == 0:
+                answers["pyiceberg"] = shown.scan(row_filter=given.expression()).to_arrow()
+                if self.spark is not None:
+                    answers["Spark"] = self.spark.rows(self._directory(), condition=given.sql())
+            for reader, rows in answers.items():
+                kept = given.kept(scanned)
+                self._require_same(
+                    f"{reader} where {given}", self._ordered(given.comparable(rows)), kept
+                )
 
     def _compare_older(self, shown: Any, state: Any) -> None:
         """Require that each tag is a ref, and that readers of an older snapshot read what a scan of it reads."""
@@ -414,8 +403,17 @@ class History:
         scanned = self.table.scan(**scans[number]).to_arrow()
         rows = shown.scan(snapshot_id=number).to_arrow().select(scanned.column_names)
         self._require_same(f"pyiceberg at {number}", in_order(rows.cast(scanned.schema)), scanned)
+        given = {"snapshot": number}
+        if self.java is not None:
+            # A tag by its name, in which readers look it up.
+            names = [name for name in refs if tagged[name] == number]
+            by_name = {"ref": names[0]} if names else given
+            rows = self.java.rows(self._directory(), **by_name).select(scanned.column_names)
+            self._require_same(
+                f"Iceberg's library at {by_name}", in_order(rows.cast(scanned.schema)), scanned
+            )
         if self.spark is not None:
-            rows = self._rows_on_spark(snapshot=number).select(scanned.column_names)
+            rows = self.spark.rows(self._directory(), **given).select(scanned.column_names)
             self._require_same(f"Spark at {number}", in_order(rows.cast(scanned.schema)), scanned)
 
     def _compare_branches(self, shown: Any, state: Any) -> None:
@@ -431,9 +429,13 @@ class History:
             snapshot = shown.snapshot_by_name(name)
             if snapshot is None:
                 raise Mismatch(f"branch {name} is neither shown nor left out")
-            keys = shown.scan(snapshot_id=snapshot.snapshot_id).to_arrow()["k"].to_pylist()
-            if sorted(keys) != sorted(branch.to_arrow()["k"].to_pylist()):
-                raise Mismatch(f"branch {name} has other keys")
+            scanned = branch.to_arrow()
+            answers = {"pyiceberg": shown.scan(snapshot_id=snapshot.snapshot_id).to_arrow()}
+            if self.java is not None:
+                answers["Iceberg's library"] = self.java.rows(self._directory(), ref=name)
+            for reader, rows in answers.items():
+                rows = rows.select(scanned.column_names).cast(scanned.schema)
+                self._require_same(f"{reader} of branch {name}", in_order(rows), scanned)
 
     def finish(self) -> None:
         """Compare what is read after a full compaction, which leaves nothing out."""
@@ -444,6 +446,11 @@ class History:
         self.compare()
         if self.table.inspect.iceberg().hidden_files:
             raise Mismatch("files are hidden after a full compaction")
+
+
+def _difference(rows: list[str], expected: list[str]) -> str:
+    missing, more = set(expected) - set(rows), set(rows) - set(expected)
+    return f"lacks {sorted(missing)[:2]}, has {sorted(more)[:2]}, {len(rows)} rows"
 
 
 @contextmanager
@@ -464,10 +471,17 @@ def dying(method: str, call: int) -> Iterator[None]:
 
 
 def run_history(
-    folder: Path, layout: str, seed: int, steps: int = STEPS, spark: IcebergSpark | None = None
+    folder: Path,
+    layout: str,
+    seed: int,
+    steps: int = STEPS,
+    **readers: Any,
 ) -> History:
-    """Run a history to its end; Mismatch names layout, seed and steps."""
-    history = History(folder, layout, seed, spark)
+    """Run a history to its end; Mismatch names layout, seed and steps.
+
+    `readers`: `java` and `spark`, as a History takes them.
+    """
+    history = History(folder, layout, seed, **readers)
     try:
         for _ in range(steps):
             history.step()
@@ -495,11 +509,19 @@ def main() -> int:
     parser.add_argument("--spark", action="store_true", help="iceberg-spark reads as well")
     parser.add_argument("--verbose", action="store_true")
     given = parser.parse_args()
-    with iceberg_spark() if given.spark else nullcontext() as spark:
-        return run_histories(given, spark)
+    readers: dict[str, Any] = {}
+    with ExitStack() as stack:
+        reason = iceberg_java.why_not()
+        if reason is None:
+            readers["java"] = stack.enter_context(iceberg_java.iceberg_java())
+        else:
+            print(f"without Iceberg's library: {reason}")
+        if given.spark:
+            readers["spark"] = stack.enter_context(iceberg_spark())
+        return run_histories(given, readers)
 
 
-def run_histories(given: argparse.Namespace, spark: IcebergSpark | None) -> int:
+def run_histories(given: argparse.Namespace, readers: dict[str, Any]) -> int:
     """Run histories; print the failures and what was covered, and return the status of the command."""
     acts: Counter[str] = Counter()
     failures, begun, count = 0, time.monotonic(), 0
@@ -513,7 +535,7 @@ def run_histories(given: argparse.Namespace, spark: IcebergSpark | None) -> int:
         with tempfile.TemporaryDirectory(dir=given.folder) as folder:
             try:
                 history = run_history(
-                    Path(folder), layouts[number % len(layouts)], number, spark=spark
+                    Path(folder), layouts[number % len(layouts)], number, **readers
                 )
                 acts.update(text.partition(" ")[0] for text in history.log)
             except Exception as error:

@@ -157,8 +157,8 @@ def java_classes(jar: Path) -> Path:
     )
 
 
-def spark_jars() -> list[Path]:
-    """Jars of the running interpreter's Spark that the Java client needs, exactly one of each."""
+def spark_jars(names: tuple[str, ...] = SPARK_JARS) -> list[Path]:
+    """Jars of the running interpreter's Spark, such as those that the Java client needs, exactly one of each name."""
     spec = importlib.util.find_spec("pyspark")
     if spec is None or not spec.submodule_search_locations:
         raise EnvironmentFailedError(
@@ -166,7 +166,7 @@ def spark_jars() -> list[Path]:
         )
     folder = Path(spec.submodule_search_locations[0]) / "jars"
     found = []
-    for name in SPARK_JARS:
+    for name in names:
         matches = sorted(folder.glob(f"{name}-[0-9]*.jar"))
         if len(matches) != 1:
             raise EnvironmentFailedError(f"{len(matches)} jars named {name} in {folder}, wanted 1")

@@ -8,7 +8,6 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 
@@ -72,17 +71,3 @@ def iceberg_spark() -> Iterator[IcebergSpark]:
                 yield IcebergSpark(process, Path(folder))
             finally:
                 process.stdin.close()  # type: ignore[union-attr]
-
-
-def sql_literal(value: Any, kind: str) -> str:
-    """Return a value of a type as Spark's SQL writes it."""
-    if kind.startswith("TIMESTAMP"):
-        word = "TIMESTAMP" if "ZONE" in kind else "TIMESTAMP_NTZ"
-        return f"{word} '{value}'"
-    if kind == "DATE":
-        return f"DATE '{value}'"
-    if kind == "BYTES":
-        return f"X'{value.hex()}'"
-    if kind.startswith(("STRING", "VARCHAR")):
-        return f"'{value}'"
-    return str(value)
