@@ -8,9 +8,9 @@ import dagster as dg
 
 import lsm_engine as lsm
 from lsm_assets.dagster_core import (
-    FailedCheck,
+    CheckToRenew,
     check_target,
-    failed_checks,
+    checks_to_renew,
     last_status,
     latest_storage_ids,
     partitioned_check_spec,
@@ -291,12 +291,12 @@ REPEATED_BYTES_MAX = 64 * 1024 * 1024
 """Snapshots of more bytes are not read again by a sensor to see whether damage was mended; runs read them."""
 
 
-def failed_check_keys(
+def table_checks_to_renew(
     instance: dg.DagsterInstance, declaration: TableDeclaration
-) -> dict[tuple[dg.AssetCheckKey, str | None], FailedCheck]:
-    """Return the failed checks of a table, and of its snapshots by partition."""
+) -> dict[tuple[dg.AssetCheckKey, str | None], CheckToRenew]:
+    """Return the failed and the hidden checks of a table, and of its snapshots by partition."""
     keys = declaration.keys
-    return failed_checks(
+    return checks_to_renew(
         instance,
         [
             *(dg.AssetCheckKey(keys.asset(AssetKind.TABLE), name) for name in (REFERENCES, TOTALS)),
@@ -307,13 +307,13 @@ def failed_check_keys(
 
 def renewed_evaluations(
     instance: dg.DagsterInstance, declaration: TableDeclaration, table: lsm.Table
-) -> Iterator[tuple[dg.AssetCheckEvaluation, FailedCheck]]:
-    """Evaluate failed checks again; yield those that pass, or that an event has hidden, with the failure before.
+) -> Iterator[tuple[dg.AssetCheckEvaluation, CheckToRenew]]:
+    """Evaluate failed checks again; yield those that pass, or that an event has hidden, with the evaluation before.
 
     Dagster shows a check as not evaluated once its asset has another event, although the cause may still be there.
     """
     live = set(table.snapshot_ids())
-    for (key, partition), failure in failed_check_keys(instance, declaration).items():
+    for (key, partition), before in table_checks_to_renew(instance, declaration).items():
         snapshot_id = None if partition is None else parse_snapshot_partition(partition)
         if partition is not None and snapshot_id not in live:
             continue
@@ -333,8 +333,8 @@ def renewed_evaluations(
                 partition=partition,
                 target_materialization_data=check_target(instance, key.asset_key, partition),
             )
-        if evaluation is not None and (evaluation.passed or not failure.is_shown):
-            yield evaluation, failure
+        if evaluation is not None and (evaluation.passed or not before.is_shown):
+            yield evaluation, before
 
 
 def _repeated_evaluation(

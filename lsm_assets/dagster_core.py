@@ -42,13 +42,13 @@ __all__ = [
     "RUN_KEY_TAG",
     "SCHEDULE_NAME_TAG",
     "SENSOR_NAME_TAG",
-    "CheckTarget", "FailedCheck",
+    "CheckTarget", "CheckToRenew",
     "StepExecutionContext",
     "backfilled_assets",
     "check_target",
+    "checks_to_renew",
     "definitions_context",
     "failed_attempts",
-    "failed_checks",
     "last_status",
     "latest_storage_ids",
     "latest_tags",
@@ -182,16 +182,18 @@ def check_target(
 
 
 @record
-class FailedCheck:
-    """The last evaluation of a check, or of one of its partitions, that failed.
+class CheckToRenew:
+    """The last evaluation of a check, or of one of its partitions, that failed or is hidden.
 
     Attributes:
         run_id: The run that has evaluated it; "" for an event without a run.
         is_shown: Whether Dagster shows it: the asset has no event since.
+        has_passed: Whether it has passed, before the partition had an event, which hides it.
     """
 
     run_id: str
     is_shown: bool
+    has_passed: bool = False
 
 
 def last_status(
@@ -223,14 +225,17 @@ def has_ended(instance: dg.DagsterInstance, run_id: str) -> bool:
     return run is None or run.is_finished
 
 
-def failed_checks(
+def checks_to_renew(
     instance: dg.DagsterInstance, keys: Iterable[dg.AssetCheckKey]
-) -> dict[tuple[dg.AssetCheckKey, str | None], FailedCheck]:
-    """Return the checks, and their partitions, whose last evaluation failed, also if a later run died before its own."""
+) -> dict[tuple[dg.AssetCheckKey, str | None], CheckToRenew]:
+    """Return the checks, and their partitions, whose last evaluation failed, also if a later run died before its own.
+
+    And the partitions that passed before their first event: Dagster shows them as not evaluated since that event.
+    """
     infos: Sequence[AssetCheckPartitionInfo] = (
         instance.event_log_storage.get_asset_check_partition_info(list(keys))
     )
-    failed = {}
+    checks = {}
     # A run plans all checks of its assets: it is asked for once.
     planning = {
         info.latest_planned_run_id
@@ -243,11 +248,15 @@ def failed_checks(
         is_shown = info.is_current
         if status not in _EVALUATED and info.latest_planned_run_id in ended:
             status, is_shown = last_status(instance, info.check_key, info.partition_key), False
-        if status is AssetCheckExecutionRecordStatus.FAILED:
-            failed[info.check_key, info.partition_key] = FailedCheck(
-                run_id=info.latest_planned_run_id, is_shown=is_shown
+        has_passed = status is AssetCheckExecutionRecordStatus.SUCCEEDED
+        is_early = info.latest_target_materialization_storage_id is None and not is_shown
+        if status is AssetCheckExecutionRecordStatus.FAILED or (
+            has_passed and is_early and info.partition_key is not None
+        ):
+            checks[info.check_key, info.partition_key] = CheckToRenew(
+                run_id=info.latest_planned_run_id, is_shown=is_shown, has_passed=has_passed
             )
-    return failed
+    return checks
 
 
 def report_evaluation(

@@ -17,9 +17,9 @@ from lsm_assets.checks import (
     CONTENTS,
     damage_metadata,
     damage_text,
-    failed_check_keys,
     scrub,
     snapshot_evaluation,
+    table_checks_to_renew,
 )
 from lsm_assets.dagster_core import report_evaluation
 from lsm_assets.declaration import TableDeclaration
@@ -173,14 +173,14 @@ def _report_contents(
 ) -> None:
     """Report the check `contents` of the newest snapshot, of damaged snapshots, and of those that were damaged."""
     damaged = {number for file in report.own_damaged_files for number in file.snapshots}
-    failed = {
+    unsettled = {
         partition
-        for check, partition in failed_check_keys(context.instance, declaration)
+        for check, partition in table_checks_to_renew(context.instance, declaration)
         if check.name == CONTENTS
     }
     live = table.snapshot_ids()
     reported = {
-        number for number in live if number in damaged or snapshot_partition(number) in failed
+        number for number in live if number in damaged or snapshot_partition(number) in unsettled
     }
     # Problems without a file are those of metadata, which every snapshot may need.
     is_metadata = not report.is_clean and not report.damaged_files

@@ -654,11 +654,11 @@ def _renewed_checks(
     if start < state.get("checks_due", 0):
         return []
     evaluations: list[Event] = []
-    for evaluation, failure in renewed_evaluations(instance, declaration, table):
+    for evaluation, before in renewed_evaluations(instance, declaration, table):
         if evaluation.partition is None:
             evaluations.append(evaluation)
         else:
-            report_evaluation(instance, evaluation, failure.run_id)
+            report_evaluation(instance, evaluation, before.run_id)
     spent = now_seconds() - start
     # A quick look is repeated by every tick, and leaves the cursor as it is.
     if spent > 1:

@@ -87,7 +87,7 @@ def test_the_newest_event_of_each_partition_is_known_by_its_storage_id() -> None
 
 
 def test_a_check_by_partition_fails_until_the_same_partition_passes() -> None:
-    definition = dg.StaticPartitionsDefinition(["x", "y"])
+    definition = dg.StaticPartitionsDefinition(["x", "y", "z"])
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         spec = dagster_core.partitioned_check_spec(definition, name="sound", asset=KEY)
@@ -114,16 +114,21 @@ def test_a_check_by_partition_fails_until_the_same_partition_passes() -> None:
         assert dagster_core.last_status(instance, CHECK, "x") is None
         evaluate("x", passed=False)
         evaluate("y", passed=True)
-        shown = dagster_core.FailedCheck(run_id=run_id, is_shown=True)
-        assert dagster_core.failed_checks(instance, [CHECK]) == {(CHECK, "x"): shown}
+        shown = dagster_core.CheckToRenew(run_id=run_id, is_shown=True)
+        assert dagster_core.checks_to_renew(instance, [CHECK]) == {(CHECK, "x"): shown}
         report(instance, "y", "2")
-        assert dagster_core.failed_checks(instance, [CHECK]) == {(CHECK, "x"): shown}
+        assert dagster_core.checks_to_renew(instance, [CHECK]) == {(CHECK, "x"): shown}
         report(instance, "x", "2")
-        hidden = dagster_core.FailedCheck(run_id=run_id, is_shown=False)
-        assert dagster_core.failed_checks(instance, [CHECK]) == {(CHECK, "x"): hidden}
+        hidden = dagster_core.CheckToRenew(run_id=run_id, is_shown=False)
+        assert dagster_core.checks_to_renew(instance, [CHECK]) == {(CHECK, "x"): hidden}
         evaluate("x", passed=False)
         evaluate("x", passed=True)
-        assert dagster_core.failed_checks(instance, [CHECK]) == {}
+        assert dagster_core.checks_to_renew(instance, [CHECK]) == {}
+        evaluate("z", passed=True)
+        assert dagster_core.checks_to_renew(instance, [CHECK]) == {}
+        report(instance, "z", "1")
+        early = dagster_core.CheckToRenew(run_id=run_id, is_shown=False, has_passed=True)
+        assert dagster_core.checks_to_renew(instance, [CHECK]) == {(CHECK, "z"): early}
 
 
 def test_a_partition_is_failed_from_the_end_of_a_run_without_an_event_until_the_next_event() -> (
