@@ -9,11 +9,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import dagster as dg
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 from click.testing import CliRunner
 from dagster._core.utils import make_new_run_id
 
@@ -34,7 +35,6 @@ from lsm_assets.versions import TableVersion, version_from_snapshot
 from lsm_engine.cli.main import lsm as command
 from lsm_engine.metadata.snapshots import SnapshotStore
 from tests.dagster.lake import Lake, answer
-from tests.interop.clients import Client
 
 EVENTS, TOTALS = dg.AssetKey(["shop", "events"]), dg.AssetKey(["shop", "totals"])
 STORED, COPY = dg.AssetKey(["shop", "stored"]), dg.AssetKey(["others", "copy"])
@@ -54,12 +54,29 @@ SCHEMA = pa.schema(
 )
 SENSORS = ("lsm_sync", "lsm_io_sync", "lsm_readers")
 
+STEPS: Sequence[tuple[Any, str]] = (
+    (None, "handle_new_event"),
+    (None, "add_dynamic_partitions"),
+    (None, "delete_dynamic_partition"),
+    (SnapshotStore, "publish"),
+)
+"""What a process stores, one thing after another: methods of the instance (None), or of a class."""
+
 Rows = Mapping[str, frozenset[tuple[int, int]]]
 """The rows of a table, by day."""
 
 
-class Killed(Exception):
-    """The process of a run was killed; nothing after this point is stored."""
+class Writer(Protocol):
+    """Another client that writes rows into the table of a directory."""
+
+    name: str
+
+    def write(self, path: str, rows: pa.Table, /) -> Any:
+        """Upsert rows."""
+
+
+class Killed(BaseException):
+    """The process was killed; nothing after this point is stored."""
 
 
 @dataclass
@@ -101,7 +118,7 @@ class ColourHistory:
     """One history: `step` does something at random, `check` ticks twice and compares every colour with the model."""
 
     def __init__(
-        self, at: Path, instance: dg.DagsterInstance, seed: int, clients: Sequence[Client] = ()
+        self, at: Path, instance: dg.DagsterInstance, seed: int, clients: Sequence[Writer] = ()
     ) -> None:
         self.random, self.instance, self.at, self.clients = (
             random.Random(seed),
@@ -132,8 +149,12 @@ class ColourHistory:
             lsm_table_assets(self.totals, lambda context, table: self.rows(DAYS[0])),
         ]
         self.lake = Lake(at, instance, tables)
+        self.lsm = self.lake.kept = self.lake.lsm
+        self.dies_after: int | None = None
+        """The step after which each run is killed; None: every fourth run, after any step."""
+        self.was_killed = False
         own = list(self._assets())
-        resources = {"io_manager": LsmIOManager(lsm=self.lake.lsm)}
+        resources = {"io_manager": LsmIOManager(lsm=self.lsm)}
         sensors = [io_sync_sensor(own[:2])]
         more = dg.Definitions(assets=own, sensors=sensors, resources=resources)
         self.lake.definitions = dg.Definitions.merge(
@@ -157,8 +178,7 @@ class ColourHistory:
             self.to_write[:] = [self.rows(day or DAYS[0])]
             self.run(EVENTS, is_killed=False, **({} if day is None else {"partition_key": day}))
         self.run(STORED, is_killed=False)
-        for name in self.chains:
-            self.observe(name)
+        self.observe_all()
         for reader in (OF_ALL, TOTALS, COPY, *([BY_DAY] if self.partitions_def else [])):
             self.read_by(reader, DAYS[0] if reader == BY_DAY else None, is_killed=False)
 
@@ -202,7 +222,7 @@ class ColourHistory:
         return pa.Table.from_pylist(listed, schema=SCHEMA)
 
     def table(self, name: str = "shop.events") -> lsm.Table | None:
-        return self.lake.lsm.existing_table(name)
+        return self.lsm.existing_table(name)
 
     def live_through(self, steps: int) -> None:
         """Do some steps. After most of them, and after the last, every colour is compared."""
@@ -214,22 +234,22 @@ class ColourHistory:
     def step(self) -> None:
         action = self.random.choices(
             [self.write, self.store, self.outside, self.read_some, self.compact, self.expire,
-             self.roll_back, self.tag, self.inspect, self.damage, self.mend, self.tick],
-            [4, 2, 4, 5, 2, 1, 2, 1, 3, 2, 2, 1],
+             self.roll_back, self.tag, self.inspect, self.damage, self.mend, self.tick,
+             self.die_in_tick, self.fast_forward],
+            [4, 2, 4, 5, 2, 1, 2, 1, 3, 2, 2, 1, 1, 1],
         )[0]  # fmt: skip
         self.log.append(action.__name__)
         action()
-        for name in self.chains:
-            self.observe(name)
+        self.observe_all()
 
     def run(self, *keys: dg.AssetKey, is_killed: bool | None = None, **how: Any) -> bool:
         """Run assets; every fourth run is killed between two of its steps. Return whether it has succeeded."""
         job = self.lake.repository.get_implicit_job_def_for_assets(list(keys))
         run_id = make_new_run_id()
         if is_killed is None:
-            is_killed = self.random.random() < 0.25
-        step = self.random.randrange(1, 40) if is_killed else None
-        with self.killed_at(step) as state, suppress(Killed):
+            is_killed = self.dies_after is not None or self.random.random() < 0.25
+        step = (self.dies_after or self.random.randrange(1, 40)) if is_killed else None
+        with self.killed_after(step) as state, suppress(Killed):
             result = job.execute_in_process(
                 instance=self.instance,
                 asset_selection=list(keys),
@@ -237,7 +257,8 @@ class ColourHistory:
                 raise_on_error=False,
                 **how,
             )
-        if not state["is_dead"]:
+        self.was_killed = state["is_dead"]
+        if not self.was_killed:
             return result.success
         self.log.append(("killed after", state["steps"]))
         run = self.instance.get_run_by_id(run_id)
@@ -248,40 +269,37 @@ class ColourHistory:
         return False
 
     @contextmanager
-    def killed_at(self, step: int | None) -> Iterator[dict[str, Any]]:
-        """Kill the process at one of its steps: before or after a snapshot is published, or an event is stored."""
+    def killed_after(self, step: int | None) -> Iterator[dict[str, Any]]:
+        """Kill the process after one of its steps: a snapshot published, an event stored, a partition added or deleted.
+
+        A kill before a step is one after the step before it.
+        """
         state: dict[str, Any] = {"steps": 0, "is_dead": False}
-        if step is None:
-            yield state
-            return
-        is_after = self.random.random() < 0.5
-        store, publish = self.instance.handle_new_event, SnapshotStore.publish
 
         def counted(call: Any) -> Any:
             def wrapped(*given: Any, **named: Any) -> Any:
                 if state["is_dead"]:
                     raise Killed
+                answered = call(*given, **named)
                 state["steps"] += 1
-                state["is_dead"] = state["steps"] >= step
-                answered = call(*given, **named) if is_after or not state["is_dead"] else None
+                state["is_dead"] = state["steps"] == step
                 if state["is_dead"]:
                     raise Killed
                 return answered
 
             return wrapped
 
-        self.instance.handle_new_event = counted(store)  # type: ignore[method-assign]
-        SnapshotStore.publish = counted(publish)  # type: ignore[method-assign]
-        try:
+        with pytest.MonkeyPatch.context() as patch:
+            for owner, name in STEPS:
+                target = owner or self.instance
+                patch.setattr(target, name, counted(getattr(target, name)))
             yield state
-        finally:
-            self.instance.handle_new_event = store  # type: ignore[method-assign]
-            SnapshotStore.publish = publish  # type: ignore[method-assign]
 
-    def write(self) -> None:
+    def write(self, commits: int | None = None) -> None:
         """Write by the asset, in up to three commits."""
         day = self.random.choice(DAYS)
-        self.to_write[:] = [self.rows(day) for _ in range(self.random.randint(1, 3))]
+        count = commits or self.random.randint(1, 3)
+        self.to_write[:] = [self.rows(day) for _ in range(count)]
         how = {"partition_key": day} if self.partitions_def is not None else {}
         self.log.append((day, len(self.to_write), self.run(EVENTS, **how)))
 
@@ -296,12 +314,13 @@ class ColourHistory:
         if table is None and name == "shop.stored":
             return
         if table is None:
-            table = self.lake.lsm.table(self.events)
+            table = self.lsm.table(self.events)
         days = self.random.sample(DAYS, self.random.randint(1, 2))
-        rows, client = self.rows(*days), self.random.choice([None, "command", *self.clients])
+        rows = self.rows(*days)
+        client: Any = self.random.choice([None, "command", *self.clients])
         if client is None:
             lsm.open_table(table.location).upsert(rows)
-        elif isinstance(client, Client):
+        elif client != "command":
             client.write(table.location, rows)
         else:
             file = self.at.parent / "rows.parquet"
@@ -349,13 +368,16 @@ class ColourHistory:
         if table is None or table.latest_snapshot() is None:
             return
         if self.random.random() < 0.5:
-            how = {"ops": {self.events.keys.op("compact"): {"config": {"full": True}}}}
-            self.run(self.events.keys.asset(AssetKind.COMPACTION), run_config=how)
+            self.compact_by_asset()
             return
         try:
             table.compact(full=True)
         except lsm.LsmError:
             assert self.damaged, self.log
+
+    def compact_by_asset(self) -> None:
+        how = {"ops": {self.events.keys.op("compact"): {"config": {"full": True}}}}
+        self.run(self.events.keys.asset(AssetKind.COMPACTION), run_config=how)
 
     def expire(self) -> None:
         table = self.table()
@@ -371,15 +393,29 @@ class ColourHistory:
             table.rollback_to(target)
             self.log.append((name, target))
 
-    def tag(self) -> None:
+    def fast_forward(self) -> None:
+        """Write on a branch of the newest snapshot, and bring the table to it."""
+        table = self.table()
+        if table is None or table.latest_snapshot() is None:
+            return
+        table.create_tag("base")
+        table.create_branch("fix", tag="base")
+        table.branch("fix").upsert(self.rows(self.random.choice(DAYS)))
+        table.fast_forward("fix")
+        table.delete_branch("fix")
+        table.delete_tag("base")
+
+    def tag(self, action: str | None = None) -> None:
         """Change a tag by its asset. A third of the changes are refused."""
         table = self.table()
         if table is None:
             return
         name, keys = self.random.choice(["v1", "v2"]), self.events.keys
-        config = self.random.choice(
+        config: Mapping[str, Any] = self.random.choice(
             [{}, {"action": "DELETE"}, {"action": "REPLACE"}, {"snapshot_id": 10_000}]
         )
+        if action is not None:
+            config = {"action": action}
         self.instance.add_dynamic_partitions(partition_set_name(tag_partitions(keys)), [name])
         self.run(
             keys.asset(AssetKind.TAGS),
@@ -447,7 +483,7 @@ class ColourHistory:
                 path.write_bytes(state)
 
     def is_damaged(self, snapshot_id: int, *, is_deep: bool) -> bool:
-        names = self.files(snapshot_id)
+        names = self.files(snapshot_id) if self.damaged else set()
         return any(path.name in names and (is_deep or not path.exists()) for path in self.damaged)
 
     def inspect(self) -> None:
@@ -490,6 +526,11 @@ class ColourHistory:
 
     # --- the model -------------------------------------------------------------------------------
 
+    def observe_all(self) -> None:
+        """Follow the commits of each table."""
+        for name in self.chains:
+            self.observe(name)
+
     def observe(self, name: str) -> None:
         """Follow a table's commits, with the rows of each."""
         table, chain = self.table(name), self.chains[name]
@@ -514,6 +555,17 @@ class ColourHistory:
     def tick(self) -> None:
         for name in SENSORS:
             answer(self.instance, self.lake.tick(name))
+
+    def die_in_tick(self) -> None:
+        """Kill the daemon within a tick: what it has not stored then, its cursor included, stays as it was."""
+        for name in SENSORS:
+            cursor = self.lake.cursors.get(name)
+            with self.killed_after(self.random.randrange(1, 6)) as state, suppress(Killed):
+                answer(self.instance, self.lake.tick(name))
+            if state["is_dead"]:
+                self.lake.cursors[name] = cursor
+                self.log.append((name, "killed after", state["steps"]))
+                return
 
     def check(self) -> None:
         """Tick twice; then every partition, reader and check is as the model says."""

@@ -65,6 +65,8 @@ class Lake:
     to_write: list[Any] = field(default_factory=list)
     cursors: dict[str, str | None] = field(default_factory=dict)
     variables: dict[str, str] = field(default_factory=dict)
+    kept: LsmResource | None = None
+    """A resource that every tick uses, with its catalog open; None: each tick opens its own, as a daemon does."""
 
     def __post_init__(self) -> None:
         variables = {WAREHOUSE: str(self.warehouse), EXECUTOR: "local", **self.variables}
@@ -95,12 +97,13 @@ class Lake:
 
     def tick(self, name: str) -> Any:
         sensor = self.repository.get_sensor_def(name)
+        opened = dg.ResourceDefinition.hardcoded_resource(self.kept) if self.kept else self.lsm
         with dg.build_sensor_context(
             instance=self.instance,
             cursor=self.cursors.get(name),
             definitions=self.definitions,
             sensor_name=name,
-            resources={"lsm": self.lsm},
+            resources={"lsm": opened},
         ) as context:
             told = sensor.evaluate_tick(context)
         self.cursors[name] = told.cursor
