@@ -14,7 +14,8 @@ from lsm_engine.dml.merge import Action, Clause, Match, MergePlan, merge
 from lsm_engine.dml.write import Write, counts_changes, upsert, write_looked_up
 from lsm_engine.filter.where import Filter
 from lsm_engine.format.commit_message import WriteResult
-from lsm_engine.format.snapshot import Snapshot
+from lsm_engine.format.manifest import ManifestEntry
+from lsm_engine.format.snapshot import RowCounts, Snapshot
 from lsm_engine.lookup.key_search import KeySearch
 from lsm_engine.lookup.keys import keys_by_name, keys_of
 from lsm_engine.lookup.locate import find_records, newest_decides
@@ -175,8 +176,10 @@ def deleted_keys(session: TableSession, keys: Any, identity: CommitIdentity) -> 
         sees_all = not schema.options[core_options.POSTPONE_MERGE_ON_READ]
         if not waits and not crosses and sees_all and newest_decides(schema):
             keys, held_keys = _held_in_memory(keys, schema)
-            if held_keys is not None and not _may_be_there(session, held_keys):
+            present = None if held_keys is None else _present_keys(session, held_keys)
+            if present is not None and not present.count:
                 return Write(session, identity).replayed()
+            return Write(session, identity, count=present).committed(keys, deletes=True)
         return upsert(session, keys, identity, deletes=True)
     if waits:
         raise InvalidInputError(
@@ -222,42 +225,63 @@ def _held_in_memory(keys: Any, schema: TableSchema) -> tuple[Any, pa.Table | Non
     return keys, keys if keys.num_rows else None
 
 
-def _may_be_there(session: TableSession, keys: pa.Table) -> bool:
-    """Return whether the newest rows have one of some keys; True also where a look would cost more than a commit."""
+@record
+class PresentKeys:
+    """How many of the keys of a delete a snapshot has; its counts of rows, if it is committed on that snapshot."""
+
+    snapshot: Snapshot | None
+    count: int
+
+    def __call__(self, base: Snapshot | None, delta: Sequence[ManifestEntry]) -> dict[str, str]:
+        # Another writer may have added or deleted one of the keys since.
+        return RowCounts(deleted=self.count).properties if base == self.snapshot else {}
+
+
+def _present_keys(session: TableSession, keys: pa.Table) -> PresentKeys | None:
+    """Return how many of some keys the newest rows have.
+
+    None: one at least may be there. The others are not looked for, or a look would cost more than a commit.
+    """
     schema = session.schema
     # Other clients may have stored zeros of both signs, which are one key to a merge.
     if any(pa.types.is_floating(schema.arrow.field(name).type) for name in schema.primary_keys):
-        return True
+        return None
     # Rows of the fallback branch are rows of the table, and no file of the table holds them.
     if schema.options[core_options.SCAN_FALLBACK_BRANCH] is not None:
-        return True
+        return None
     # Not the one of a moment ago, as for a write: a delete of nothing creates nothing that finds out.
     snapshot = session.snapshots.latest()
     if snapshot is None:
         # The keys are checked as those of any delete.
         _conformed(keys, schema)
-        return False
+        return PresentKeys(snapshot=None, count=0)
+    if keys.num_rows <= _FEW_KEYS:
+        keys = _unique(keys, schema)
     affordable_rows = _SEARCHED_ROWS_MAX + _SEARCHED_ROWS_PER_KEY * keys.num_rows
     try:
         # The first key is asked alone: mostly it is there, and one key costs a row group of a few files.
-        if _has_any(session, snapshot, keys.slice(0, 1)):
-            return True
+        first_count = _count_present(session, snapshot, keys.slice(0, 1))
+        if first_count or keys.num_rows == 1:
+            is_whole = keys.num_rows == 1
+            return PresentKeys(snapshot=snapshot, count=first_count) if is_whole else None
         # Other clients may leave the total out.
         is_affordable = (snapshot.total_record_count or affordable_rows + 1) <= affordable_rows
         if keys.num_rows > _FEW_KEYS and not is_affordable:
-            return True
-        return keys.num_rows > 1 and _has_any(session, snapshot, keys)
+            return None
+        return PresentKeys(snapshot=snapshot, count=_count_present(session, snapshot, keys))
     except NotFoundError:
         # The snapshot has expired, or was rolled back, while it was read: the delete is committed unseen.
-        return True
+        return None
 
 
-def _has_any(session: TableSession, snapshot: Snapshot, keys: pa.Table) -> bool:
-    """Return whether the files of a snapshot have one of some keys."""
+def _count_present(session: TableSession, snapshot: Snapshot, keys: pa.Table) -> int:
+    """Return how many of some keys the files of a snapshot have; one that is given twice counts once."""
     schema = session.schema
     search = KeySearch(schema, keys_of(schema, _conformed(keys, schema), with_partitions=True))
     find_records(session, search, snapshot, everywhere=False)
-    return bool(search.is_there.any())
+    present = pa.Table.from_batches([search.keys.filter(pa.array(search.is_there))])
+    count: int = present.group_by(list(schema.primary_keys)).aggregate([]).num_rows
+    return count
 
 
 def _names(keys: Any, schema: TableSchema) -> Sequence[str]:

@@ -352,7 +352,8 @@ def _are_read_again(rows: Any) -> bool:
 class Write:
     """One write of a table: the state that it builds on, and its end.
 
-    `compact` compacts the buckets that are due once the rows are committed, by default `compact_due`.
+    `compact` compacts the buckets that are due once the rows are committed, by default `compact_due`. `count`: returns
+    the counts of the write where the caller knows them, else nothing, as properties.
     """
 
     def __init__(
@@ -360,7 +361,9 @@ class Write:
         session: TableSession,
         identity: CommitIdentity,
         compact: CompactsDue | None = None,
+        count: PropertiesOnBase | None = None,
     ) -> None:
+        self._count = count
         self._compact = compact or compact_due
         self._session = session
         self._identity = with_start(session, identity)
@@ -454,7 +457,7 @@ class Write:
             if counts_changes(session.schema):
                 count = ChangeCounter(session, overwritten)
             elif overwritten is None:
-                count = FirstRowCounter(session)
+                count = self._count or FirstRowCounter(session)
         proposal = Proposal(
             identity=identity,
             messages=tuple(messages),

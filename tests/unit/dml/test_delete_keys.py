@@ -84,6 +84,46 @@ def test_a_delete_of_many_absent_keys_commits_nothing_in_a_small_table(catalog):
     assert table.delete(pa.Table.from_batches(absent.to_batches(1_500)).to_reader()) is not None
 
 
+def test_a_delete_counts_the_rows_that_went_where_its_look_knows_them_all(catalog):
+    table = _orders(catalog)
+    present, other = {"shop": "a", "id": 1}, {"shop": "b", "id": 2}
+    absent = {"shop": "a", "id": 7}
+    many_absent = pa.table({"shop": ["a"] * 2_000, "id": range(10, 2_010)})
+
+    def deleted(*keys):
+        counts = table.delete([*keys]).row_counts
+        assert table.to_arrow().num_rows == 2 - len(
+            {(key["shop"], key["id"]) for key in keys if key is not absent}
+        )
+        newest = table.inspect.snapshots().to_pylist()[-1]
+        assert newest["rows_deleted"] == (None if counts is None else counts.deleted)
+        table.upsert([present, other])
+        return None if counts is None else (counts.inserted, counts.updated, counts.deleted)
+
+    assert deleted(present) == deleted(present, present) == (0, 0, 1)
+    assert deleted(absent, present, present) == (0, 0, 1)
+    assert deleted(absent, present, other, absent) == (0, 0, 2)
+    # The look ends with the first key that is there, and so knows nothing of the second.
+    assert deleted(present, other) is None
+    rows = pa.concat_tables([many_absent, pa.Table.from_pylist([present, present, other])])
+    assert table.delete(rows).row_counts.deleted == 2
+
+
+def test_a_delete_does_not_count_keys_that_others_changed_after_its_look(catalog, monkeypatch):
+    table = _orders(catalog)
+    find_records = merge_builder.find_records
+
+    def overtaken(*arguments, **options):
+        steps = find_records(*arguments, **options)
+        monkeypatch.undo()
+        lsm.open_table(table.location).delete([{"shop": "a", "id": 1}])
+        return steps
+
+    monkeypatch.setattr(merge_builder, "find_records", overtaken)
+    assert table.delete([{"shop": "a", "id": 1}]).row_counts is None
+    assert table.to_arrow().to_pylist() == [{"shop": "b", "id": 2}]
+
+
 def test_a_delete_whose_look_is_overtaken_by_an_expiry_is_committed(catalog, monkeypatch):
     table = catalog.create_table(
         "db.t", {"id": "BIGINT", "v": "BIGINT"}, "id", options={"bucket": "1"}
