@@ -421,7 +421,8 @@ class Table:
 
         Returns:
             The new snapshot. None if nothing was committed: no keys, `ignore-delete`, or none of the keys is there. A
-            delete of more than 1,000 keys looks for them only in small tables, or with `write.count-changes`.
+            delete of more than 1,000 keys looks for them only in small tables, or with `write.count-changes`. Its
+            `row_counts` are None unless it looked for all of its keys.
 
         Raises:
             InvalidInputError: Keys have other columns or types, or neither keys nor a filter is given.

@@ -2,14 +2,16 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from datetime import UTC, datetime
 from functools import partial, reduce
+from itertools import chain
 from typing import Any, Unpack
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as sql
-from pyspark.sql.types import StringType, StructField, StructType
+from pyspark.sql.types import LongType, StringType, StructField, StructType, TimestampType
 from pyspark.storagelevel import StorageLevel
 
 from lsm_engine.api.accessors import commit_identity
@@ -36,7 +38,8 @@ from lsm_engine.api.catalog import Catalog
 from lsm_engine.api.table import Table
 from lsm_engine.base.errors import UnsupportedError
 from lsm_engine.base.record import record
-from lsm_engine.changes.range import Point
+from lsm_engine.changes.range import Point, changes_in
+from lsm_engine.changes.splits import SNAPSHOT_ID, Changes
 from lsm_engine.dml.merge_builder import Merge
 from lsm_engine.dml.write import Write, append, stage, upsert, write_looked_up
 from lsm_engine.format.commit_message import CommitMessage, WriteResult
@@ -68,9 +71,10 @@ from lsm_engine.spark.rows import FileRows, few_rows
 from lsm_engine.spark.session import check_shared, is_classic, task_goal
 from lsm_engine.spark.source.options import QUERY_ID
 from lsm_engine.spark.splits import ChangeReader, bytes_per_row, change_schema, frame_of_splits
-from lsm_engine.spark.types import arrow_schema_of, quoted, spark_schema
+from lsm_engine.spark.types import arrow_schema_of, frame_of_rows, quoted, spark_schema
 from lsm_engine.table.bucket_context import BucketContext
 from lsm_engine.table.incoming import ROW_KIND_COLUMN
+from lsm_engine.table.names import refuse_taken
 from lsm_engine.table.session import TableSession
 
 # -- Verbs of a table on Spark, for rows that are a DataFrame or files -----------------------------
@@ -426,6 +430,30 @@ def changes_dataframe(
         columns=columns,
         where=where,
     )
+    return _frame_of_changes(table, changes, spark)
+
+
+_CHANGE_TYPES = {"+I": "insert", "-U": "update_preimage", "+U": "update_postimage", "-D": "delete"}
+_FEED = ("_change_type", "_commit_version", "_commit_timestamp")
+
+
+def change_feed(changes: Changes, table: Table, spark: SparkSession) -> DataFrame:
+    """Return changes with the columns of Delta's change feed: the table's, then type, snapshot and time of each change."""
+    refuse_taken(table.schema.names, _FEED, "a read of changes")
+    snapshots = changes_in(table.session, changes.range)
+    times = [(s.id, datetime.fromtimestamp(s.time_millis / 1000, UTC)) for s in snapshots]
+    committed = frame_of_rows(spark, times, {SNAPSHOT_ID: LongType(), _FEED[2]: TimestampType()})
+    rows = _frame_of_changes(table, changes, spark).join(sql.broadcast(committed), SNAPSHOT_ID)
+    kinds = sql.create_map(*map(sql.lit, chain.from_iterable(_CHANGE_TYPES.items())))
+    return rows.select(
+        *(sql.col(quoted(name)) for name in table.schema.names),
+        kinds[sql.col(ROW_KIND_COLUMN)].alias(_FEED[0]),
+        sql.col(SNAPSHOT_ID).alias(_FEED[1]),
+        sql.col(_FEED[2]),
+    )
+
+
+def _frame_of_changes(table: Table, changes: Changes, spark: SparkSession | None) -> DataFrame:
     full_schema = change_schema(table.schema)
     schema = StructType([full_schema[name] for name in changes.schema.names])
     session = spark or session_of(table)

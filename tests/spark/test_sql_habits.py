@@ -9,8 +9,8 @@ import pytest
 from pyspark.errors import AnalysisException, PySparkException
 
 import lsm_engine as lsm
-from lsm_engine.base.errors import InvalidInputError, LsmError, NotFoundError
-from lsm_engine.spark import spark_schema
+from lsm_engine.base.errors import AlreadyExistsError, InvalidInputError, LsmError, NotFoundError
+from lsm_engine.spark import spark_schema, sql
 
 pytestmark = pytest.mark.spark
 
@@ -245,6 +245,19 @@ NOT_DONE = [
     ("ALTER TABLE shop.parted CREATE TAG IF NOT EXISTS a", "leave IF NOT EXISTS out"),
     ("ALTER TABLE shop.parted WRITE ORDERED BY id", "order of the primary key"),
     ("ALTER TABLE shop.parted SET IDENTIFIER FIELDS id", "stays what it is"),
+    ("CREATE TABLE shop.x LIKE shop.parted LOCATION '/tmp/x'", "without columns, at \"LOCATION"),
+    ("CREATE TABLE shop.x LIKE shop.parted STORED AS PARQUET", "USING and TBLPROPERTIES, at 'STORED"),
+    ("CREATE TABLE shop.x (id INT, d DATE) USING lsm PARTITIONED BY (days(d))", r"days\(…\) is none: add a column"),
+    ("CREATE TABLE shop.x (id INT, d DATE) USING lsm PARTITIONED BY (id, month(d))", r"month\(…\) is none: add a column"),
+    ("CREATE TABLE shop.x (id INT) USING lsm PARTITIONED BY (bucket(4, id))", r"bucket\(…\) is none: CLUSTERED BY"),
+    ("CREATE TABLE shop.x (s STRING) USING lsm PARTITIONED BY (truncate(4, s))", "shortened value"),
+    ("CREATE TABLE shop.x (id INT) USING lsm PARTITIONED BY (day DATE)", "among the columns, and name it here"),
+    ("ALTER TABLE shop.parted ADD PARTITION FIELD days(day)", "ADD PARTITION FIELD is not done here: the partitions of a table stay"),
+    ("ALTER TABLE shop.parted REPLACE PARTITION FIELD day WITH months(day)", "AS SELECT its rows"),
+    ("SELECT * FROM paimon_incremental_query('shop.parted', 0, 1)", r"table_changes\('table', first, last\)"),
+    ("SELECT * FROM table_changes('shop.parted')", "both inclusive, at .table_changes"),
+    ("SELECT * FROM table_changes('shop.parted', 'yesterday or so')", "takes a time"),
+    ("SELECT * FROM table_changes('shop.parted', 1, 9)", "no snapshot 9; the newest is 1"),
     ("INSERT INTO shop.parted REPLACE WHERE id = 1 SELECT 1, 1, DATE'2024-01-01'", "INSERT OVERWRITE"),
 ]  # fmt: skip
 
@@ -254,7 +267,7 @@ def test_what_is_not_done_says_what_to_do_and_changes_nothing(run):
     run(TYPES)
     run("INSERT INTO shop.parted VALUES (1, 1, DATE'2024-01-01')")
     for statement, instead in NOT_DONE:
-        with pytest.raises(InvalidInputError, match=instead):
+        with pytest.raises((InvalidInputError, NotFoundError), match=instead):
             run(statement)
     assert run("SELECT id, v FROM shop.parted") == [(1, 1.0)]
 
@@ -322,6 +335,95 @@ def test_statements_of_delta_and_iceberg(run):
     run("ALTER TABLE shop.parted CHANGE COLUMN v COMMENT 'the value'")
     run("ALTER TABLE shop.parted CHANGE v value DOUBLE COMMENT 'its value' FIRST")
     assert run("DESCRIBE shop.parted")[0] == ("value", "double", "its value")
+
+
+def test_describe_detail_gives_one_row_of_facts(run, spark, tmp_path):
+    run(PARTED)
+    (before,) = sql(spark, "DESCRIBE DETAIL shop.parted").collect()
+    assert (before.numFiles, before.sizeInBytes) == (0, 0)
+    assert before.lastModified >= before.createdAt
+    run("INSERT INTO shop.parted VALUES (1, 1, DATE'2024-01-01'), (2, 2, DATE'2024-01-02')")
+    run("ALTER TABLE shop.parted SET TBLPROPERTIES ('write-only' = 'true')")
+    (detail,) = sql(spark, "DESC DETAIL shop.parted").collect()
+    assert detail.asDict() | {"createdAt": 0, "lastModified": 0, "sizeInBytes": 0} == {
+        "format": "lsm", "name": "shop.parted", "description": "by day", "location": str(tmp_path / "lake/shop.db/parted"),
+        "createdAt": 0, "lastModified": 0, "partitionColumns": ["day"], "primaryKeyColumns": ["id", "day"], "numFiles": 2,
+        "sizeInBytes": 0, "properties": {"bucket": "2", "bucket-key": "id", "write-only": "true"},
+    }  # fmt: skip
+    sizes = run("SELECT sum(file_size_in_bytes) FROM `shop.parted$files`")
+    assert sizes == [(detail.sizeInBytes,)]
+    assert detail.createdAt == before.createdAt < detail.lastModified
+    for name in ("detail", "history"):
+        run(f"CREATE TABLE shop.{name} (id INT) USING lsm")
+    spark.sql("USE shop")
+    for name in ("detail", "history"):  # a table may have this name
+        assert run(f"DESCRIBE {name}") == [("id", "int", None)]
+    spark.sql("USE default")
+
+
+def test_a_table_is_made_like_another(run, spark, tmp_path):
+    for source, statement in (("parted", PARTED), ("types", TYPES)):
+        run(statement)
+        run(f"CREATE TABLE shop.copy_{source} LIKE shop.{source}")
+    run("INSERT INTO shop.parted VALUES (1, 1, DATE'2024-01-01')")
+    run("CREATE TABLE IF NOT EXISTS shop.copy_parted LIKE shop.types")  # it stays
+    clauses = "USING lsm TBLPROPERTIES ('bucket' = '4', 'primary-key' = 'id, day')"
+    run(f"CREATE TABLE IF NOT EXISTS shop.wider LIKE shop.parted {clauses}")
+    spark.sql(
+        "CREATE TABLE shop.foreign (n INT COMMENT 'how many', p STRING) USING parquet PARTITIONED BY (p)"
+    )
+    run("CREATE TABLE shop.own LIKE shop.foreign USING lsm TBLPROPERTIES ('primary-key' = 'n,p')")
+    with lsm.open_catalog(tmp_path / "lake") as catalog:
+        for source in ("parted", "types"):
+            original, copy = (catalog[f"shop.{name}"].schema for name in (source, f"copy_{source}"))
+            for fact in ("fields", "primary_keys", "partition_keys", "comment"):
+                assert getattr(copy, fact) == getattr(original, fact)
+            assert copy.options.texts == original.options.texts
+        assert catalog["shop.copy_parted"].count() == 0
+        assert catalog["shop.wider"].schema.options.texts["bucket"] == "4"
+        own = catalog["shop.own"].schema
+    assert (own.primary_keys, own.partition_keys) == (("n", "p"), ("p",))
+    assert own.field("n").description == "how many"
+    with pytest.raises(AlreadyExistsError):
+        run("CREATE TABLE shop.copy_parted LIKE shop.types")
+    run("CREATE TABLE shop.plain LIKE shop.foreign")  # Spark's own copy of its own table
+    assert "shop.plain" not in lsm.open_catalog(tmp_path / "lake").list_tables()
+    run("ALTER TABLE shop.parted ADD COLUMNS (note STRING)")
+    run("CREATE OR REPLACE TABLE shop.copy_parted LIKE shop.parted")
+    assert [name for name, *_ in run("DESCRIBE shop.copy_parted")][:4] == ["id", "v", "day", "note"]
+
+
+def test_table_changes_reads_what_changed_as_on_delta(run, spark):
+    run(
+        "CREATE TABLE shop.fed (id INT, n INT) USING lsm "
+        "TBLPROPERTIES ('primary-key' = 'id', 'changelog-producer' = 'lookup')"
+    )
+    run("INSERT INTO shop.fed VALUES (1, 1), (2, 2)")
+    run("INSERT INTO shop.fed VALUES (2, 3)")
+    run("DELETE FROM shop.fed WHERE id = 1")
+    newest = run("SELECT max(snapshot_id) FROM `shop.fed$snapshots`")[0][0]
+    feed = "SELECT id, n, _change_type FROM table_changes('shop.fed', {}) ORDER BY _commit_version, id, n"
+    changes = [
+        (1, 1, "insert"), (2, 2, "insert"), (2, 2, "update_preimage"), (2, 3, "update_postimage"), (1, 1, "delete"),
+    ]  # fmt: skip
+    assert run(feed.format(0)) == run(feed.format(f"1, {newest}")) == changes
+    assert run(feed.format("'2020-01-01', current_timestamp()")) == changes
+    assert run(feed.format("'2020-01-01', '2020-01-02'")) == []
+    versions = run(
+        "SELECT DISTINCT _commit_version, _commit_timestamp FROM table_changes('SHOP.Fed', 1) AS c"
+    )
+    snapshots = run("SELECT snapshot_id, commit_time FROM `shop.fed$snapshots`")
+    assert {version for version, _ in versions} < {snapshot_id for snapshot_id, _ in snapshots}
+    upto = sorted(versions)[1][0]
+    assert run(feed.format(f"{upto}, {upto}")) == changes[2:4]
+    with lsm.open_catalog(spark.conf.get("spark.lsm.warehouse")) as catalog:
+        times = {s.id: s.time_millis for s in catalog["shop.fed"].snapshots()}
+    for version, moment in versions:
+        assert round(moment.timestamp() * 1000) == times[version]
+    run("CREATE TABLE shop.kept USING lsm AS SELECT * FROM table_changes('shop.fed', 1)")
+    assert run("SELECT count(*) FROM shop.kept") == [(5,)]
+    with pytest.raises(AnalysisException, match="table_changes"):
+        run("SELECT * FROM table_changes('shop.unknown', 1)")
 
 
 def test_spark_lists_what_no_statement_has_named_before(run, spark):

@@ -1,7 +1,7 @@
 """The statements CREATE TABLE, ALTER TABLE, COMMENT ON, DESCRIBE and SHOW."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import field
+from dataclasses import field, replace
 from datetime import UTC, datetime
 from typing import NoReturn
 
@@ -27,6 +27,7 @@ from lsm_engine.options import core_options
 from lsm_engine.spark.commands.dml import write_rows
 from lsm_engine.spark.statement import Statement
 from lsm_engine.spark.types import arrow_schema_of, declared_text, frame_of_rows, quoted, spark_type
+from lsm_engine.types.arrow_types import declared_column
 from lsm_engine.types.column_path import path_text
 from lsm_engine.types.schema_changes import (
     AddColumn,
@@ -42,6 +43,7 @@ from lsm_engine.types.schema_changes import (
     SetNullable,
     SetOption,
 )
+from lsm_engine.types.table_schema import TableSchema
 from lsm_engine.types.types import ArrayType as TypesArrayType
 from lsm_engine.types.types import DataField, Root, RowType, ScalarType, type_text
 from lsm_engine.types.types import DataType as TypesDataType
@@ -65,10 +67,10 @@ _COLUMN_WORDS = (
 
 @record
 class NewTable:
-    """The clauses of a CREATE TABLE. `schema` None: the query's columns."""
+    """The clauses of a CREATE TABLE. `schema` None: the query's columns; Arrow's: those of a table of the engine."""
 
     name: str
-    schema: StructType | None
+    schema: StructType | pa.Schema | None
     key: tuple[str, ...] = ()
     partitions: tuple[str, ...] = ()
     comment: str | None = None
@@ -81,16 +83,16 @@ class NewTable:
         assert schema is not None
         table = catalog.create_table(
             self.name,
-            arrow_schema_of(schema),
+            schema if isinstance(schema, pa.Schema) else arrow_schema_of(schema),
             primary_key=self.key,
             partitioned_by=self.partitions,
             options=self.options,
             comment=self.comment,
         )
         try:
-            changes: list[SchemaChange] = [
-                SetColumnComment(path, text) for path, text in comments_of(schema)
-            ]
+            changes: list[SchemaChange] = []
+            if isinstance(schema, StructType):  # Arrow's columns bring their comments along
+                changes += [SetColumnComment(path, text) for path, text in comments_of(schema)]
             changes += [SetColumnDefault((name,), text) for name, text in self.defaults.items()]
             if changes:
                 table.alter(*changes)
@@ -137,16 +139,13 @@ def create_statement(statement: Statement, name: str) -> NewTable:
         elif statement.takes("TBLPROPERTIES") or statement.takes("OPTIONS"):
             options |= statement.properties()
         elif statement.takes("PARTITIONED", "BY"):
-            partitions = statement.names()
+            partitions = _partition_columns(statement)
         elif statement.takes("CLUSTERED", "BY"):
             options |= _buckets(statement)
         elif statement.takes("COMMENT"):
             comment = statement.literal()
         elif statement.word() == "LOCATION":
-            statement.refuse(
-                "a table of the catalog lies in its warehouse; open one elsewhere with "
-                "spark.sql(\"CREATE TABLE … USING lsm LOCATION '…'\"), without columns"
-            )
+            _refuse_location(statement)
         else:
             statement.refuse(
                 "after the columns come USING, PARTITIONED BY, CLUSTERED BY … INTO … BUCKETS, COMMENT "
@@ -157,7 +156,7 @@ def create_statement(statement: Statement, name: str) -> NewTable:
         statement.refuse("a new table needs columns, or AS and a query")
     if has_columns and not statement.done:
         statement.refuse("CREATE TABLE … AS takes its columns from the query; leave out the others")
-    listed = [part.strip("` ") for part in options.pop(PRIMARY_KEY, "").split(",") if part.strip()]
+    listed = _taken_key(options)
     return NewTable(
         name=name,
         schema=columns.schema() if has_columns else None,
@@ -167,6 +166,86 @@ def create_statement(statement: Statement, name: str) -> NewTable:
         options=options,
         defaults=columns.defaults,
     )
+
+
+def like_statement(statement: Statement, name: str, source: NewTable) -> NewTable:
+    """Read a CREATE TABLE … LIKE behind the name of its source; return the source's clauses, with those of the statement.
+
+    `name`: the full one of the new table.
+    """
+    options: dict[str, str] = {}
+    while not statement.done:
+        if statement.takes("USING"):
+            statement.name()
+        elif statement.takes("TBLPROPERTIES"):
+            options |= statement.properties()
+        elif statement.word() == "LOCATION":
+            _refuse_location(statement)
+        else:
+            statement.refuse(
+                "after CREATE TABLE … LIKE and its source come USING and TBLPROPERTIES"
+            )
+    key = tuple(_taken_key(options))
+    return replace(source, name=name, key=key or source.key, options={**source.options, **options})
+
+
+def clauses_of(schema: TableSchema) -> NewTable:
+    """Return the clauses that make a table of the same columns, key, partitions, comment and options."""
+    return NewTable(
+        name="",
+        schema=pa.schema(map(declared_column, schema.fields)),
+        key=schema.primary_keys,
+        partitions=schema.partition_keys,
+        comment=schema.comment,
+        options=dict(schema.options.texts),
+    )
+
+
+def _taken_key(options: dict[str, str]) -> list[str]:
+    """Take the primary key out of properties; return its columns, none where no property names them."""
+    return [part.strip("` ") for part in options.pop(PRIMARY_KEY, "").split(",") if part.strip()]
+
+
+def _refuse_location(statement: Statement) -> NoReturn:
+    statement.refuse(
+        "a table of the catalog lies in its warehouse; open one elsewhere with "
+        "spark.sql(\"CREATE TABLE … USING lsm LOCATION '…'\"), without columns"
+    )
+
+
+_INSTEAD_OF_TRANSFORMS = {
+    **dict.fromkeys(
+        ("YEAR", "YEARS", "MONTH", "MONTHS", "DAY", "DAYS", "DATE", "HOUR", "HOURS", "DATE_HOUR"),
+        "add a column with the computed date or number to the table, write it with each row, and name it here",
+    ),
+    "BUCKET": "CLUSTERED BY (column) INTO 16 BUCKETS, or the properties 'bucket' and 'bucket-key', divide rows by a hash",
+    "TRUNCATE": "add a column with the shortened value to the table, write it with each row, and name it here",
+}
+"""Transforms of Iceberg and Delta by which rows are partitioned, and what to use."""
+
+
+def _partition_columns(statement: Statement) -> list[str]:
+    """Step over the "(a, b)" of PARTITIONED BY; columns of the table alone make partitions."""
+    names = []
+    for text in statement.listed():
+        part = Statement.from_text(text)
+        assert part is not None
+        if part.word(1) == "(":
+            _refuse_transform(part)
+        names.append(part.name())
+        if not part.done:
+            part.refuse(
+                "declare the column with its type among the columns, and name it here alone"
+            )
+    return names
+
+
+def _refuse_transform(part: Statement) -> NoReturn:
+    transform = part.word()
+    instead = _INSTEAD_OF_TRANSFORMS.get(
+        transform, "add a column with the computed value to the table"
+    )
+    part.refuse(f"partitions are values of columns, and {transform.lower()}(…) is none: {instead}")
 
 
 class _Columns:
@@ -243,6 +322,9 @@ def _buckets(statement: Statement) -> dict[str, str]:
 _COMMENT = "comment"
 _AFTER_TYPE = ("COMMENT", "FIRST", "AFTER", "DEFAULT", "NOT")
 _INSTEAD = (
+    (("ADD", "PARTITION", "FIELD"), "the partitions of a table stay; CREATE TABLE … PARTITIONED BY a column, AS SELECT its rows"),
+    (("DROP", "PARTITION", "FIELD"), "the partitions of a table stay; CREATE TABLE … AS SELECT its rows"),
+    (("REPLACE", "PARTITION", "FIELD"), "the partitions of a table stay; CREATE TABLE … PARTITIONED BY a column, AS SELECT its rows"),
     (("ADD", "PARTITION"), "a partition is there once it has rows; leave the statement out"),
     (("DROP", "PARTITION"), "delete its rows: DELETE FROM … WHERE day = '…'"),
     (("RENAME", "PARTITION"), "write its rows under the other value, and delete them under this one"),
@@ -448,6 +530,12 @@ _HISTORY: dict[str, DataType] = {
     "version": LongType(), "timestamp": TimestampType(), "user": StringType(), "operation": StringType(),
     **COUNTED,
 }  # fmt: skip
+_TEXTS = ArrayType(StringType())
+_DETAIL: dict[str, DataType] = {
+    "format": StringType(), "name": StringType(), "description": StringType(), "location": StringType(),
+    "createdAt": TimestampType(), "lastModified": TimestampType(), "partitionColumns": _TEXTS, "primaryKeyColumns": _TEXTS,
+    "numFiles": LongType(), "sizeInBytes": LongType(), "properties": MapType(StringType(), StringType()),
+}  # fmt: skip
 Shown = Callable[[SparkSession, Table, Statement], DataFrame]
 
 
@@ -480,10 +568,35 @@ def history_statement(spark: SparkSession, table: Table, statement: Statement) -
     statement.ended()
     rows = []
     for snapshot in table.newest_snapshots(limit):
-        time = datetime.fromtimestamp(snapshot.time_millis / 1000, UTC)
-        facts = (snapshot.id, time, snapshot.user_name, snapshot.operation_name)
+        facts = (
+            snapshot.id,
+            _instant(snapshot.time_millis),
+            snapshot.user_name,
+            snapshot.operation_name,
+        )
         rows.append((*facts, *count_columns(snapshot.row_counts)))
     return frame_of_rows(spark, rows, _HISTORY)
+
+
+def detail_statement(spark: SparkSession, table: Table, statement: Statement) -> DataFrame:
+    """Run a DESCRIBE DETAIL, from behind the table's name: one row of facts, of the newest snapshot."""
+    statement.ended()
+    schema, snapshot = table.schema, table.latest_snapshot()
+    partitions = table.system("partitions")
+    first_schema = table.session.schemas.load(min(table.session.schemas.ids()))
+    modified = max(schema.time_millis, 0 if snapshot is None else snapshot.time_millis)
+    row = (
+        "lsm", table.name, schema.comment, table.location,
+        _instant(first_schema.time_millis), _instant(modified),
+        [*schema.partition_keys], [*schema.primary_keys],
+        sum(partitions["file_count"].to_pylist()), sum(partitions["file_size_in_bytes"].to_pylist()),
+        [*schema.options.texts.items()],
+    )  # fmt: skip
+    return frame_of_rows(spark, [row], _DETAIL)
+
+
+def _instant(millis: int) -> datetime:
+    return datetime.fromtimestamp(millis / 1000, UTC)
 
 
 def _facts(table: Table) -> dict[str, str]:

@@ -1,7 +1,7 @@
 """`sql(spark, text)`: the statements on lsm tables that Spark cannot run itself. Spark gets all others unchanged.
 
-CREATE TABLE … USING lsm [AS …]   DROP TABLE   INSERT INTO   INSERT OVERWRITE   TRUNCATE TABLE   MERGE INTO   UPDATE
-DELETE FROM   ALTER TABLE   COMMENT ON TABLE   DESCRIBE EXTENDED   SHOW CREATE TABLE, PARTITIONS, TBLPROPERTIES   CALL sys.procedure(…)   shop.orders VERSION AS OF 3   TIMESTAMP AS OF '…'   `shop.orders$snapshots`   SHOW TABLES
+CREATE TABLE … USING lsm [AS …]   CREATE TABLE … LIKE   DROP TABLE   INSERT INTO   INSERT OVERWRITE   TRUNCATE TABLE   MERGE INTO   UPDATE
+DELETE FROM   ALTER TABLE   COMMENT ON TABLE   DESCRIBE EXTENDED, DETAIL, HISTORY   table_changes(…)   SHOW CREATE TABLE, PARTITIONS, TBLPROPERTIES   CALL sys.procedure(…)   shop.orders VERSION AS OF 3   TIMESTAMP AS OF '…'   `shop.orders$snapshots`   SHOW TABLES
 
 A statement changes the table that its name means to Spark's catalog (tables.py), and no other.
 """
@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from functools import partial
+from itertools import pairwise
 from typing import Any
 
 from pyspark.errors import PySparkException
@@ -30,11 +31,14 @@ from lsm_engine.spark.commands.ddl import (
     NewTable,
     Shown,
     alter_statement,
+    clauses_of,
     comment_statement,
     count_columns,
     create_statement,
     describe_statement,
+    detail_statement,
     history_statement,
+    like_statement,
     show_create_statement,
     show_partitions_statement,
     show_properties_statement,
@@ -55,8 +59,9 @@ from lsm_engine.spark.commands.procedures import (
     maintain_statement,
     names_tag_or_branch,
 )
-from lsm_engine.spark.commands.tables import Place, SessionTables, spark_parts
+from lsm_engine.spark.commands.tables import Place, SessionTables, spark_parts, sql_name
 from lsm_engine.spark.jobs import from_spark, remedy
+from lsm_engine.spark.operations import change_feed
 from lsm_engine.spark.session import AT_WORK, is_classic
 from lsm_engine.spark.statement import (
     Statement,
@@ -207,7 +212,7 @@ class _Session:
     def run(self, statement: Statement, *, unchanged: str) -> DataFrame | None:
         """Run the statement; None where Spark runs it as it is, with the same text as `unchanged`."""
         first = statement.word()
-        if first in ("CREATE", "REPLACE") and _makes_table(statement) and _uses_lsm(statement):
+        if first in ("CREATE", "REPLACE") and self._makes_lsm_table(statement):
             return self._create(statement)
         if first == "CALL":
             return call_statement(self._spark, self._tables, statement)
@@ -227,8 +232,8 @@ class _Session:
         target = self._target(change)
         if target is None:
             return self._by_spark(statement, unchanged=unchanged)
-        verb, second = change.first_words
-        show = _SHOWN.get(f"{verb} {second}", _SHOWN.get(verb))
+        verb = change.first_words[0]
+        show = _shown(change)
         if show is not None:
             return show(self._spark, self._table(target), change)
         done = self._run_change(verb, change, target)
@@ -375,7 +380,7 @@ class _Session:
         first = statement.at
         for words in _BEFORE_A_TARGET:
             if statement.takes(*words):
-                if words[-1] == "HISTORY" and not statement.is_name:
+                if words[-1] in ("HISTORY", "DETAIL") and not statement.is_name:
                     statement.at = first  # a table of this name
                     continue
                 describes = words in _PLAIN_DESCRIBE
@@ -402,13 +407,37 @@ class _Session:
 
     # --- tables ----------------------------------------------------------------------------------
 
+    def _makes_lsm_table(self, statement: Statement) -> bool:
+        """Whether a statement makes a table of this format; a copy of another one has its format, unless USING names one."""
+        if not _makes_table(statement):
+            return False
+        source = _source_of_like(statement)
+        if source is None or _provider(statement):
+            return _uses_lsm(statement) or (source is not None and _provider(statement) == _LSM)
+        return self._meant(source, locates=True) is not None
+
+    def _like(self, statement: Statement, name: str) -> NewTable:
+        """Return the clauses of a CREATE TABLE … LIKE, from behind LIKE."""
+        parts = statement.path()
+        target = self._meant(parts, locates=True)
+        if target is not None:
+            return like_statement(statement, name, clauses_of(self._table(target).schema))
+        columns = self._spark.catalog.listColumns(sql_name(parts))
+        source = NewTable(
+            name=name,
+            schema=self._spark.table(sql_name(parts)).schema,
+            partitions=tuple(column.name for column in columns if column.isPartition),
+        )
+        return like_statement(statement, name, source)
+
     def _create(self, statement: Statement) -> DataFrame:
         creates = statement.takes("CREATE")
         replaces = statement.takes("OR", "REPLACE") or statement.takes("REPLACE")
         statement.needs("TABLE")
         ignores = creates and not replaces and statement.takes("IF", "NOT", "EXISTS")
         name = self._new_name(statement)
-        new = create_statement(statement, name)
+        is_like = statement.takes("LIKE")
+        new = self._like(statement, name) if is_like else create_statement(statement, name)
         statement.takes("AS")
         rows = None if statement.done else self.query(statement.remainder())
         # Both catalogs: a view of the name in Spark's would hide the new table.
@@ -573,6 +602,8 @@ class _Session:
     ) -> tuple[DataFrame, str, int] | None:
         """Return the rows that a name stands for, its table, and where it ends; else make the table known to Spark."""
         tokens = statement.tokens
+        if parts[-1].lower() in _CHANGE_FUNCTIONS and is_relation(tokens, index):
+            return self._changes(statement, index, end)
         *database, last = parts
         words = _SYSTEM.fullmatch(last)
         table_parts = (*database, words["table"] if words else last)
@@ -594,6 +625,34 @@ class _Session:
             return None
         frame = self._tables.frame(table, words["branch"], words["system"], options)
         return frame, TableName.parse(table).table, end
+
+    def _changes(
+        self, statement: Statement, index: int, end: int
+    ) -> tuple[DataFrame, str, int] | None:
+        """Return the rows of table_changes('shop.orders', 1, 3); None of a table that is not of this format."""
+        call = Statement(statement.text, statement.tokens)
+        call.at = end
+        arguments = call.listed() if call.word() == "(" else []
+        table_name = Statement.from_text(arguments[0]) if arguments else None
+        if table_name is None or not table_name.is_text:
+            return None
+        target = self._meant(tuple(table_name.literal().split(".")), locates=True)
+        if target is None:
+            return None
+        statement.at = index
+        if statement.word() != "TABLE_CHANGES" or len(arguments) not in (2, 3):
+            statement.refuse(
+                "changes are read by table_changes('table', first, last): snapshots or times, both inclusive"
+            )
+        bounds: dict[str, Any] = {}
+        for name, text in zip(("after", "upto"), arguments[1:], strict=False):
+            is_id = text.isdigit()
+            value = int(text) if is_id else int(self._millis(text))
+            # Delta's range begins with its first version, ours behind a snapshot.
+            bounds[name if is_id else f"{name}_millis"] = max(value - (name == "after"), 0)
+        table = self._table(target)
+        frame = change_feed(table.changes(**bounds), table, self._spark)
+        return frame, "table_changes", call.at
 
     def _millis(self, text: str) -> str:
         """Return the moment that an expression of Spark is, by the session's zone; a number is seconds."""
@@ -641,6 +700,8 @@ _BEFORE_A_TARGET = (
     ("SHOW", "PARTITIONS"),
     ("DESCRIBE", "HISTORY"),
     ("DESC", "HISTORY"),
+    ("DESCRIBE", "DETAIL"),
+    ("DESC", "DETAIL"),
     ("OPTIMIZE",),
     ("VACUUM",),
     ("RESTORE", "TABLE"),
@@ -657,6 +718,12 @@ _BEFORE_A_TARGET = (
     ("TRUNCATE", "TABLE"),
     ("UPDATE",),
 )
+_CHANGE_FUNCTIONS = (
+    "table_changes",
+    "paimon_incremental_query",
+    "paimon_incremental_between_timestamp",
+)
+"""Functions of Delta and paimon-spark that read changes."""
 _SETS = ("SET", "RESET", "ADD", "LIST", "CLEAR")
 """Statements about the session alone: no catalog is asked."""
 _DATABASE = ("DATABASE", "SCHEMA", "NAMESPACE")
@@ -668,13 +735,23 @@ _OF_SPARKS_CATALOG = ("DROP", "ALTER", "COMMENT")
 """Statements about an entry of Spark's catalog that only Spark knows."""
 _SHOWN: dict[str, Shown] = {
     "DESC": describe_statement,
+    "DESC DETAIL": detail_statement,
     "DESC HISTORY": history_statement,
     "DESCRIBE": describe_statement,
+    "DESCRIBE DETAIL": detail_statement,
     "DESCRIBE HISTORY": history_statement,
     "SHOW CREATE": show_create_statement,
     "SHOW PARTITIONS": show_partitions_statement,
     "SHOW TBLPROPERTIES": show_properties_statement,
 }
+
+
+def _shown(statement: Statement) -> Shown | None:
+    """Return what shows a table for a statement; None for one that changes it."""
+    verb, second = statement.first_words
+    # `DESCRIBE detail` and `DESCRIBE history.orders` are about tables of these names.
+    is_named = all(token.token_type is TokenType.DOT for token in statement.tokens[2:3])
+    return _SHOWN.get(verb if is_named else f"{verb} {second}", _SHOWN.get(verb))
 
 
 def _makes_table(statement: Statement) -> bool:
@@ -685,6 +762,27 @@ def _makes_table(statement: Statement) -> bool:
         ["REPLACE"],
         ["CREATE", "OR", "REPLACE"],
     )
+
+
+def _source_of_like(statement: Statement) -> tuple[str, ...] | None:
+    """Return the name of the table whose columns a CREATE TABLE … LIKE takes; None of any other statement."""
+    tokens = statement.tokens
+    words = [statement.word(index) for index in range(len(tokens))]
+    behind = words.index("TABLE") + 1
+    behind += 3 if words[behind : behind + 3] == ["IF", "NOT", "EXISTS"] else 0
+    if behind >= len(tokens):
+        return None
+    end, _ = dotted(tokens, behind)
+    is_like = words[end : end + 1] == ["LIKE"] and end + 1 < len(tokens)
+    return dotted(tokens, end + 1)[1] if is_like else None
+
+
+def _provider(statement: Statement) -> str:
+    """Return the format that USING names; "" where none does."""
+    for token, following in pairwise(statement.tokens):
+        if token.text.upper() == "USING":
+            return following.text.lower()
+    return ""
 
 
 def _uses_lsm(statement: Statement) -> bool:

@@ -86,7 +86,7 @@ def test_a_delete_of_many_absent_keys_commits_nothing_in_a_small_table(catalog):
 
 def test_a_delete_counts_the_rows_that_went_where_its_look_knows_them_all(catalog):
     table = _orders(catalog)
-    present, other = {"shop": "a", "id": 1}, {"shop": "b", "id": 2}
+    present, second = {"shop": "a", "id": 1}, {"shop": "b", "id": 2}
     absent = {"shop": "a", "id": 7}
     many_absent = pa.table({"shop": ["a"] * 2_000, "id": range(10, 2_010)})
 
@@ -97,15 +97,15 @@ def test_a_delete_counts_the_rows_that_went_where_its_look_knows_them_all(catalo
         )
         newest = table.inspect.snapshots().to_pylist()[-1]
         assert newest["rows_deleted"] == (None if counts is None else counts.deleted)
-        table.upsert([present, other])
+        table.upsert([present, second])
         return None if counts is None else (counts.inserted, counts.updated, counts.deleted)
 
     assert deleted(present) == deleted(present, present) == (0, 0, 1)
     assert deleted(absent, present, present) == (0, 0, 1)
-    assert deleted(absent, present, other, absent) == (0, 0, 2)
+    assert deleted(absent, present, second, absent) == (0, 0, 2)
     # The look ends with the first key that is there, and so knows nothing of the second.
-    assert deleted(present, other) is None
-    rows = pa.concat_tables([many_absent, pa.Table.from_pylist([present, present, other])])
+    assert deleted(present, second) is None
+    rows = pa.concat_tables([many_absent, pa.Table.from_pylist([present, present, second])])
     assert table.delete(rows).row_counts.deleted == 2
 
 
