@@ -1,5 +1,6 @@
 """A MERGE in the manner of Delta and Iceberg: clause by clause, then `execute`."""
 
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
@@ -199,6 +200,8 @@ _FEW_KEYS = 1_000
 _SEARCHED_ROWS_MAX = 1_000_000
 """Rows of a table whose keys take about as long to read as a commit; a delete of more keys may read more."""
 _SEARCHED_ROWS_PER_KEY = 16
+_COUNTED_ROWS_MAX = 65_536
+"""Rows of a table on a local disk in which a look for all keys costs little more than one for the first."""
 
 
 def _held_in_memory(keys: Any, schema: TableSchema) -> tuple[Any, pa.Table | None]:
@@ -257,17 +260,19 @@ def _present_keys(session: TableSession, keys: pa.Table) -> PresentKeys | None:
         return PresentKeys(snapshot=None, count=0)
     if keys.num_rows <= _FEW_KEYS:
         keys = _unique(keys, schema)
+    # Other clients may leave the total out.
+    total_rows = snapshot.total_record_count or sys.maxsize
+    counts_all = total_rows <= _COUNTED_ROWS_MAX and not session.file_io.facts.is_remote
     affordable_rows = _SEARCHED_ROWS_MAX + _SEARCHED_ROWS_PER_KEY * keys.num_rows
     try:
         # The first key is asked alone: mostly it is there, and one key costs a row group of a few files.
-        first_count = _count_present(session, snapshot, keys.slice(0, 1))
-        if first_count or keys.num_rows == 1:
-            is_whole = keys.num_rows == 1
-            return PresentKeys(snapshot=snapshot, count=first_count) if is_whole else None
-        # Other clients may leave the total out.
-        is_affordable = (snapshot.total_record_count or affordable_rows + 1) <= affordable_rows
-        if keys.num_rows > _FEW_KEYS and not is_affordable:
-            return None
+        if not counts_all:
+            first_count = _count_present(session, snapshot, keys.slice(0, 1))
+            if keys.num_rows == 1:
+                return PresentKeys(snapshot=snapshot, count=first_count)
+            is_costly = keys.num_rows > _FEW_KEYS and total_rows > affordable_rows
+            if first_count or is_costly:
+                return None
         return PresentKeys(snapshot=snapshot, count=_count_present(session, snapshot, keys))
     except NotFoundError:
         # The snapshot has expired, or was rolled back, while it was read: the delete is committed unseen.

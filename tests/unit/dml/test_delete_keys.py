@@ -84,7 +84,7 @@ def test_a_delete_of_many_absent_keys_commits_nothing_in_a_small_table(catalog):
     assert table.delete(pa.Table.from_batches(absent.to_batches(1_500)).to_reader()) is not None
 
 
-def test_a_delete_counts_the_rows_that_went_where_its_look_knows_them_all(catalog):
+def test_a_delete_counts_the_rows_that_went_where_its_look_knows_them_all(catalog, monkeypatch):
     table = _orders(catalog)
     present, second = {"shop": "a", "id": 1}, {"shop": "b", "id": 2}
     absent = {"shop": "a", "id": 7}
@@ -103,8 +103,11 @@ def test_a_delete_counts_the_rows_that_went_where_its_look_knows_them_all(catalo
     assert deleted(present) == deleted(present, present) == (0, 0, 1)
     assert deleted(absent, present, present) == (0, 0, 1)
     assert deleted(absent, present, second, absent) == (0, 0, 2)
-    # The look ends with the first key that is there, and so knows nothing of the second.
+    assert deleted(present, second, absent) == (0, 0, 2)
+    # In a larger table the look ends with the first key that is there, and so knows nothing of the second.
+    monkeypatch.setattr(merge_builder, "_COUNTED_ROWS_MAX", 0)
     assert deleted(present, second) is None
+    assert deleted(present, present) == deleted(absent, present) == (0, 0, 1)
     rows = pa.concat_tables([many_absent, pa.Table.from_pylist([present, present, second])])
     assert table.delete(rows).row_counts.deleted == 2
 
