@@ -6,6 +6,7 @@ Entries and rows of lists are mappings of the spec's names, as Avro's codec take
 import io
 import json
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from importlib import import_module
@@ -52,6 +53,23 @@ class Layout:
     def partition_fields(self) -> tuple[DataField, ...]:
         """The partition columns."""
         return self.schema.select(self.schema.partition_keys)
+
+    def partition(self, values: Sequence[PlainValue]) -> JsonObject:
+        """Return values of the partition columns as the record of a manifest entry."""
+        names = [avro_name(field.name) for field in self.partition_fields]
+        return dict(zip(names, values, strict=True))
+
+
+_NOT_AVRO = re.compile("[^A-Za-z0-9_]")
+
+
+def avro_name(name: str) -> str:
+    """Return a name that Avro allows: readers such as DuckDB's refuse a file with another.
+
+    Iceberg's library makes the same of it; readers find fields by their ids.
+    """
+    escaped = _NOT_AVRO.sub(lambda match: f"_x{ord(match[0]):X}", name)
+    return f"_{escaped}" if escaped[0].isdigit() else escaped
 
 
 # -- Puffin files of deletion vectors (spec, Puffin; version 3) ------------------------------------
@@ -171,7 +189,7 @@ def _partition_type(kind: ScalarType, number: int) -> Any:
 
 def _entry_schema(layout: Layout) -> JsonObject:
     partition = [
-        _optional(field.name, _partition_type(field.type, number), number)
+        _optional(avro_name(field.name), _partition_type(field.type, number), number)
         for number, field in enumerate(layout.partition_fields, PARTITION_FIELD_START)
         if isinstance(field.type, ScalarType)
     ]
@@ -354,13 +372,12 @@ def data_files(
         columns = _metrics(group, schemas[schema_id], layout.schema, listed)
         for i, metric in zip(places, columns, strict=True):
             metrics[i] = metric
-    names = [field.name for field in layout.partition_fields]
     return [
         {
             "content": DATA,
             "file_path": located.location,
             "file_format": "PARQUET",
-            "partition": dict(zip(names, located.partition, strict=True)),
+            "partition": layout.partition(located.partition),
             "record_count": located.file.row_count,
             "file_size_in_bytes": located.file.file_size,
             **_NO_METRICS,
@@ -415,7 +432,7 @@ def _metrics(
 
 
 def delete_files(
-    blobs: Iterable[VectorBlob], *, location: str, size: int, partition: Mapping[str, PlainValue]
+    blobs: Iterable[VectorBlob], *, location: str, size: int, partition: JsonObject
 ) -> list[JsonObject]:
     """Return `data_file` of each deletion vector in one Puffin file."""
     return [
@@ -423,7 +440,7 @@ def delete_files(
             "content": DELETES,
             "file_path": location,
             "file_format": "PUFFIN",
-            "partition": dict(partition),
+            "partition": partition,
             "record_count": blob.cardinality,
             "file_size_in_bytes": size,
             **_NO_METRICS,
@@ -478,7 +495,8 @@ def _summaries(entries: Sequence[JsonObject], layout: Layout) -> list[JsonObject
     for field in layout.partition_fields:
         kind = field.type
         assert isinstance(kind, ScalarType), kind
-        values = [of_avro(entry["data_file"]["partition"][field.name], kind) for entry in entries]
+        name = avro_name(field.name)
+        values = [of_avro(entry["data_file"]["partition"][name], kind) for entry in entries]
         non_null = [value for value in values if value is not None]
         numbers: list[Any] = [value for value in non_null if not _is_nan(value)]
         bounds = bound_bytes((min(numbers), max(numbers)), kind) if numbers else (None, None)

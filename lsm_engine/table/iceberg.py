@@ -920,7 +920,6 @@ class MetadataSync:
     ) -> list[JsonObject]:
         """Write the Puffin files of some index files of deletion vectors; return their entries."""
         entries: list[JsonObject] = []
-        names = [field.name for field in self.layout.partition_fields]
         for entry in index_entries:
             data, blobs = self._puffin_file(entry)
             if not blobs:
@@ -933,7 +932,7 @@ class MetadataSync:
                 blobs,
                 location=location,
                 size=len(data),
-                partition=dict(zip(names, partition, strict=True)),
+                partition=self.layout.partition(partition),
             )
             entries += [added_entry(file, snapshot_id) for file in files]
         return entries

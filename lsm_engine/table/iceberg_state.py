@@ -12,7 +12,7 @@ from lsm_engine.data_files.parquet_output import millisecond_leaves
 from lsm_engine.format.manifest import ManifestEntry, by_bucket
 from lsm_engine.format.manifest_file import WITHOUT_STATS
 from lsm_engine.format.snapshot import Snapshot
-from lsm_engine.iceberg.manifest import DELETES, Layout, read_records
+from lsm_engine.iceberg.manifest import DELETES, Layout, avro_name, read_records
 from lsm_engine.iceberg.metadata import SOURCE, TableMetadata, metadata_path, shown_levels, shows
 from lsm_engine.iceberg.schema import (
     JsonObject,
@@ -271,7 +271,8 @@ def _other_member(stored: JsonObject, expected: JsonObject, layout: Layout) -> s
     for column in layout.partition_fields:
         assert isinstance(column.type, ScalarType), column.type
         values = [
-            of_avro(file["partition"][column.name], column.type) for file in (stored, expected)
+            of_avro(file["partition"][avro_name(column.name)], column.type)
+            for file in (stored, expected)
         ]
         # As text, in which NaN is NaN.
         if repr(values[0]) != repr(values[1]):
