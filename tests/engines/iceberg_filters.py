@@ -1,12 +1,14 @@
 """Filters on a column as each reader of Iceberg metadata takes them, and the rows that they keep."""
 
 import datetime as dt
+import operator
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
+import polars
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyiceberg.expressions as ie
@@ -22,6 +24,9 @@ _TESTS: dict[str, tuple[str, Callable[..., ie.BooleanExpression], Callable[..., 
     "IS NULL": ("is-null", ie.IsNull, pc.is_null),
     "IS NOT NULL": ("not-null", ie.NotNull, pc.is_valid),
 }
+_OPERATORS = {
+    "=": operator.eq, "<>": operator.ne, "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge,
+}  # fmt: skip
 _UNARY = ("IS NULL", "IS NOT NULL")
 
 
@@ -78,13 +83,34 @@ class Filter:
 
     def sql(self) -> str:
         """Return the filter in the SQL of Spark."""
-        name = f"`{self.name}`"
+        name = f"`{self.name.replace('`', '``')}`"
         if self.test in _UNARY:
             return f"{name} {self.test}"
         literal = sql_literal(self.value, self.kind)
         if self.test == "startswith":
             return f"startswith({name}, {literal})"
         return f"{name} {self.test} {literal}"
+
+    def duckdb(self) -> tuple[str, list[Any]]:
+        """Return the filter in the SQL of DuckDB, and its parameters."""
+        name = '"{}"'.format(self.name.replace('"', '""'))
+        if self.test in _UNARY:
+            return f"{name} {self.test}", []
+        text = f"starts_with({name}, ?)" if self.test == "startswith" else f"{name} {self.test} ?"
+        return text, [self.value]
+
+    def polars(self) -> polars.Expr:
+        """Return the filter as Polars takes it."""
+        column = polars.col(self.name)
+        match self.test:
+            case "IS NULL":
+                return column.is_null()
+            case "IS NOT NULL":
+                return column.is_not_null()
+            case "startswith":
+                return column.str.starts_with(self.value)
+        expression: polars.Expr = _OPERATORS[self.test](column, polars.lit(self.value))
+        return expression
 
     def _text(self) -> str:
         if isinstance(self.value, bytes):
@@ -121,8 +147,8 @@ def sql_literal(value: Any, kind: str) -> str:
         return f"{word} '{value}'"
     if kind in ("DATE", "FLOAT", "DOUBLE"):
         return f"{kind} '{value}'" if kind == "DATE" else f"{kind.lower()}('{value}')"
-    if kind == "BYTES":
+    if isinstance(value, bytes):
         return f"X'{value.hex()}'"
-    if kind.startswith(("STRING", "VARCHAR")):
-        return f"'{value}'"
+    if isinstance(value, str):
+        return "'{}'".format(value.replace("\\", "\\\\").replace("'", "\\'"))
     return str(value)

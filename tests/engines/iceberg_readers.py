@@ -1,8 +1,10 @@
 """Readers of a table's Iceberg metadata: pyiceberg, Polars by it, and DuckDB where its extension is installed."""
 
 import importlib.util
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import pyarrow as pa
@@ -68,8 +70,8 @@ def duckdb_reads_iceberg() -> bool:
     return duckdb_with_iceberg() is not None
 
 
-def duckdb_rows(table: lsm.Table, where: str = "true") -> pa.Table:
+def duckdb_rows(table: lsm.Table, where: str = "true", parameters: Sequence[Any] = ()) -> pa.Table:
     connection = duckdb_with_iceberg()
     assert connection is not None
     query = f"SELECT * FROM iceberg_scan('{metadata_file(table)}') WHERE {where}"
-    return connection.execute(query).to_arrow_table()
+    return connection.execute(query, parameters).to_arrow_table()
