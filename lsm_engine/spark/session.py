@@ -8,6 +8,7 @@ import sys
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import cache
 from importlib.resources import files
 from threading import Lock
 
@@ -131,6 +132,12 @@ def check_java() -> int:
     program = shutil.which(os.path.join(home, "bin", "java") if home else "java")
     if program is None:
         raise NotFoundError(f"Spark needs Java, and none was found; {_REMEDY}", java_home=home)
+    return _suitable_version(program)
+
+
+@cache
+def _suitable_version(program: str) -> int:
+    """Return the major version of a Java; asked once a process, as each answer starts a JVM. Errors are not kept."""
     printed = subprocess.run(
         [program, "-version"], capture_output=True, text=True, timeout=60, check=False
     )

@@ -137,6 +137,16 @@ def test_a_machine_without_java_is_told_what_to_do(monkeypatch, tmp_path):
     assert caught.value.facts["version"] == 11
 
 
+def test_a_suitable_java_is_asked_for_its_version_once_a_process(monkeypatch, tmp_path):
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    program, asked = tmp_path / "bin" / "java", tmp_path / "asked"
+    program.parent.mkdir()
+    program.write_text(f"#!/bin/sh\necho x >> {asked}\necho 'openjdk version \"21.0.2\"' >&2\n")
+    program.chmod(0o755)
+    assert [check_java(), check_java(), check_java()] == [21, 21, 21]
+    assert asked.read_text() == "x\n"
+
+
 def test_a_local_session_listens_on_loopback_only():
     settings = local_settings(threads=3)
     assert settings["spark.driver.bindAddress"] == settings["spark.driver.host"] == "127.0.0.1"
