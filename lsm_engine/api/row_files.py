@@ -28,16 +28,19 @@ from lsm_engine.base.errors import (
 )
 from lsm_engine.base.names import did_you_mean
 from lsm_engine.base.record import record
-from lsm_engine.table.incoming import ROW_KIND_COLUMN, open_rows
+from lsm_engine.table.incoming import ROW_KIND_COLUMN, kind_symbols, open_rows
 from lsm_engine.types.arrow_types import type_of_field
 from lsm_engine.types.table_schema import TableSchema
 from lsm_engine.types.text_columns import (
     TextForms,
+    has_other_digits,
     infer_type,
+    is_number,
     is_text,
+    json_texts,
     parse_column,
     plain_rows,
-    plain_values,
+    texts_of_rows,
 )
 from lsm_engine.types.types import type_text
 
@@ -56,24 +59,35 @@ _BLOCK_BYTES = 8 << 20
 _HEAD_BYTES = 64 << 10
 _ARROW_FILE = b"ARROW1"
 _DELIMITERS = (";", "\t", "|", ",")
+_LISTS = (
+    "null_values",
+    "names",
+    "include_columns",
+    "date_format",
+    "time_format",
+    "timestamp_format",
+)
+"""Options that are a list; one text is a list of one."""
 
 
 class FileOptions(TypedDict, total=False):
     """How files of rows are read and written; what does not concern a format is ignored.
 
     `format`: parquet, csv, jsonl, arrow or excel; by default what the name ends in. `null_values`: texts that mean
-    null in every column; by default an empty text, and in columns that are no text also NA, N/A, NULL and the like.
+    null in every column; by default, in columns that are no text, NA, N/A, NULL and the like. A CSV cell without
+    anything always is null. `column_null_values`: those of single columns, {"price": "NA"}.
     `delimiter`: between values, by default a comma, and a tab in .tsv files. `quote`, `escape`: characters; quote by
     default '"'. `header`: whether the first line has the names of columns. `names`: of the columns, in place of those.
     `include_columns`: the columns that are read, of any format; by default all.
     `encoding`: by default UTF-8. `skip_lines`: lines before the header. `decimal_point` and `thousands`: of numbers.
-    `date_format`, `time_format`, `timestamp_format`: as of strptime, by default ISO 8601. `sheet`: of Excel files, by
-    default the first. `on_error`: "fail", or "skip", which leaves out lines that cannot be read, and writes
-    them to the CSV file `rejects` with file, line, column, value and reason.
+    `date_format`, `time_format`, `timestamp_format`: as of strptime, or several that are tried in turn, by default
+    ISO 8601. `sheet`: of Excel files, by default the first. `on_error`: "fail", or "skip", which leaves out lines that
+    cannot be read, and writes them to the CSV file `rejects` with file, line, column, value, reason and the line itself.
     """
 
     format: str | None
     null_values: Sequence[str] | None
+    column_null_values: Mapping[str, str | Sequence[str]] | None
     delimiter: str | None
     quote: str | None
     escape: str | None
@@ -84,9 +98,9 @@ class FileOptions(TypedDict, total=False):
     skip_lines: int
     decimal_point: str | None
     thousands: str | None
-    date_format: str | None
-    time_format: str | None
-    timestamp_format: str | None
+    date_format: str | Sequence[str] | None
+    time_format: str | Sequence[str] | None
+    timestamp_format: str | Sequence[str] | None
     sheet: str | None
     on_error: str | None
     rejects: str | os.PathLike[str] | None
@@ -116,10 +130,13 @@ class _FileForm:
             if name not in option_names:
                 hint = did_you_mean(str(name), option_names)
                 raise InvalidInputError(f"files have no option {name!r}{hint}", argument=name)
-        several = ("null_values", "names", "include_columns")
-        lists = {name: (options[name],) for name in several if isinstance(options.get(name), str)}
+        lists = {name: (options[name],) for name in _LISTS if isinstance(options.get(name), str)}
         given_values = checked_options({**options, **lists}, FileOptions)
-        values = {name: value for name, value in given_values.items() if value not in (None, ())}
+        values: dict[str, Any] = {
+            name: tuple(value) if name in _LISTS else value
+            for name, value in given_values.items()
+            if value is not None and (name not in _LISTS or len(value))
+        }
         for name, choices in (("format", _FORMATS), ("on_error", ("fail", "skip"))):
             if values.get(name, choices[0]) not in choices:
                 raise InvalidInputError(
@@ -134,13 +151,12 @@ class _FileForm:
                 )
         names = [name for name in TextForms.__dataclass_fields__ if name in values]
         texts = {name: values.pop(name) for name in names}
-        if "null_values" in texts:
-            texts["null_values"] = tuple(texts["null_values"])
-        values = {
-            name: value for name, value in values.items() if name not in ("on_error", "rejects")
-        }
-        for name in ("names", "include_columns"):
-            values[name] = tuple(values.get(name, ()))
+        texts["column_null_values"] = tuple(
+            (column, (own,) if isinstance(own, str) else tuple(own))
+            for column, own in texts.get("column_null_values", {}).items()
+        )
+        for name in ("on_error", "rejects"):
+            values.pop(name, None)
         return _FileForm(**values, texts=TextForms(**texts))
 
 
@@ -160,6 +176,7 @@ class _Rejects:
     def __init__(self, options: Mapping[str, Any]) -> None:
         self.are_skipped = options.get("on_error") == "skip"
         self.count = 0
+        self._waiting: list[pa.Table] = []
         self._writer: Any = None
         self._path = options.get("rejects")
         if self._path is None:
@@ -184,14 +201,27 @@ class _Rejects:
         )
         if not self.are_skipped:
             raise _line_error(table.slice(0, 1).to_pylist()[0], hint)
-        if self._path is not None:
-            if self._writer is None:
-                self._writer = pa.csv.CSVWriter(str(self._path), _REJECTS)
-            self._writer.write_table(table)
+        if self.are_listed:
+            self._waiting.append(table)
         self.count += count
+
+    @property
+    def are_listed(self) -> bool:
+        """Whether a file takes them."""
+        return self._path is not None
+
+    def write(self) -> None:
+        """Write the lines of a block to the file, in their order."""
+        if not self._waiting:
+            return
+        if self._writer is None:
+            self._writer = pa.csv.CSVWriter(str(self._path), _REJECTS)
+        self._writer.write_table(pa.concat_tables(self._waiting).sort_by("line"))
+        self._waiting = []
 
     def close(self) -> None:
         """Complete the file."""
+        self.write()
         if self._writer is not None:
             self._writer.close()
 
@@ -215,8 +245,8 @@ def _line_error(reject: Mapping[str, Any], hint: str) -> InvalidInputError:
 class RowFiles:
     """Rows of files as one stream, which any method takes that takes rows.
 
-    `reader` is the stream as a pyarrow.RecordBatchReader, `row_count` the number of rows, None where it is known at the
-    end, and `rejected_count` the number of lines that were left out so far.
+    `reader` is the stream as a pyarrow.RecordBatchReader, `schema` its columns, `row_count` the number of rows, None
+    where it is known at the end, and `rejected_count` the number of lines that were left out so far.
     """
 
     def __init__(
@@ -225,6 +255,11 @@ class RowFiles:
         self.reader = reader
         self.row_count = row_count
         self._rejects = rejects
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns, with the types of the table or those that the values suggest."""
+        return self.reader.schema
 
     @property
     def rejected_count(self) -> int:
@@ -484,6 +519,11 @@ def _text_stream(path: str, encoding: str) -> Any:
     return pa.transcoding_input_stream(stream, encoding, "utf8")
 
 
+_NO_ROW_KIND = "is no row kind; write +I, -U, +U or -D"
+_NO_COLUMN = "is of a column that the table, or the beginning of the file, lacks"
+_OTHER_DIGITS = "would lose digits as a number, which the first rows are; a table with a column of text keeps them"
+
+
 class _TypedLines:
     """Turns columns of text into those of the target, and hands on lines that do not fit."""
 
@@ -507,35 +547,66 @@ class _TypedLines:
                 if texts is not None and not is_text(texts.type):
                     kind = texts.type
                 else:
-                    kind = pa.string() if texts is None else infer_type(texts, self._form.texts)
+                    kind = (
+                        pa.string()
+                        if texts is None
+                        else infer_type(texts, self._form.texts.of_column(name, pa.int64()))
+                    )
             fields.append(pa.field(name, kind))
         return pa.schema(fields)
 
     def _typed(self, batch: pa.RecordBatch, line_numbers: Callable[[Any], Any]) -> pa.RecordBatch:
         """Return a batch typed as the schema; `line_numbers` gives the line of each place in the batch."""
         columns, wrong_rows = [], None
-        for index, field in enumerate(self.schema):
-            texts, wrong, reason = batch.column(index), None, _reason(field)
-            if not is_text(texts.type):
-                columns.append(texts if texts.type == field.type else texts.cast(field.type))
-                continue
-            nulls = self._form.texts.null_values or ()
-            if is_text(field.type) and nulls:
-                texts = pc.if_else(pc.is_in(texts, pa.array(nulls)), None, texts)
-            values, wrong = parse_column(texts, field.type, self._form.texts)
-            columns.append(values)
-            if field.name in self._required and values.null_count:
-                reason = "no value, and the column may not be null" if wrong is None else reason
-                wrong = pc.is_null(values)
-            if wrong is None:
-                continue
-            if wrong_rows is not None:
-                # A line is left out once, for its first value that does not fit.
-                wrong = pc.and_(wrong, pc.invert(wrong_rows))
-            self._reject(batch, field.name, wrong, line_numbers, reason)
-            wrong_rows = wrong if wrong_rows is None else pc.or_(wrong_rows, wrong)
+        for name in (*self.schema.names, *self._unknown_columns(batch)):
+            if name in self.schema.names:
+                values, faults = self._parsed_column(batch.column(name), self.schema.field(name))
+                columns.append(values)
+            else:
+                faults = [(pc.is_valid(batch.column(name)), _NO_COLUMN)]
+            for wrong, reason in faults:
+                if wrong_rows is not None:
+                    # A line is left out once, for its first value that does not fit.
+                    wrong = pc.and_(wrong, pc.invert(wrong_rows))
+                self._reject(batch, name, wrong, line_numbers, reason)
+                wrong_rows = wrong if wrong_rows is None else pc.or_(wrong_rows, wrong)
+        self._rejects.write()
         typed = pa.RecordBatch.from_arrays(columns, schema=self.schema)
         return typed if wrong_rows is None else typed.filter(pc.invert(wrong_rows))
+
+    def _parsed_column(
+        self, texts: pa.Array, field: pa.Field
+    ) -> tuple[pa.Array, list[tuple[pa.Array, str]]]:
+        """Return a column's values, and masks of those that do not fit, each with the reason."""
+        forms, faults = self._form.texts.of_column(field.name, field.type), []
+        if not is_text(texts.type):
+            values = texts if texts.type == field.type else texts.cast(field.type)
+        else:
+            if is_text(field.type) and forms.null_values:
+                texts = pc.if_else(pc.is_in(texts, pa.array(forms.null_values)), None, texts)
+            values, wrong = parse_column(texts, field.type, forms)
+            if wrong is not None:
+                faults.append((wrong, _reason(field)))
+            if self._target.type_of(field.name) is None and is_number(field.type):
+                faults.append((has_other_digits(texts, field.type), _OTHER_DIGITS))
+        if field.name == ROW_KIND_COLUMN and self._has_kinds and is_text(values.type):
+            faults.append((pc.invert(pc.is_in(values, kind_symbols())), _NO_ROW_KIND))
+        if field.name in self._required and values.null_count:
+            faults.append((pc.is_null(values), "no value, and the column may not be null"))
+        return values, faults
+
+    def _unknown_columns(self, batch: pa.RecordBatch) -> list[str]:
+        if self._form.include_columns:
+            return []
+        return [name for name in batch.schema.names if name not in self.schema.names]
+
+    @property
+    def _has_kinds(self) -> bool:
+        return (
+            self._target.schema is not None
+            and ROW_KIND_COLUMN in self.schema.names
+            and self._target.type_of(ROW_KIND_COLUMN) is None
+        )
 
     @property
     def _required(self) -> frozenset[str]:
@@ -546,25 +617,31 @@ class _TypedLines:
         self, batch: pa.RecordBatch, column: str, wrong: pa.Array, line_numbers: Callable[[Any], Any], reason: str
     ) -> None:  # fmt: skip
         places = np.flatnonzero(wrong.to_numpy(zero_copy_only=False))
-        rows = batch.take(pa.array(places))
-        values = rows.column(column)
-        quoted = pc.binary_join_element_wise("'", values.cast(pa.string()), "' ", "")
-        texts = [part.cast(pa.string()) for part in rows.columns]
+        if not len(places):
+            return
+        rows, lines = batch.take(pa.array(places)), line_numbers(places)
+        values = json_texts(rows.column(column))
+        quoted = pc.binary_join_element_wise("'", values, "' ", "")
+        is_listed = self._rejects.are_listed
+        row_texts = self._row_texts(rows, lines) if is_listed else [None] * len(places)
         self._rejects.add(
             {
                 "file": [self._path] * len(places),
-                "line": line_numbers(places),
+                "line": lines,
                 "column": [column] * len(places),
-                "value": values.cast(pa.string()),
+                "value": values,
                 "reason": pc.binary_join_element_wise(
                     pc.fill_null(quoted, ""), reason, "", null_handling="replace"
                 ),
-                "row": pc.binary_join_element_wise(
-                    *texts, self._form.delimiter or ",", null_handling="replace"
-                ),
+                "row": row_texts,
             },
-            _hint(self.schema.field(column).type),
+            "" if reason == _NO_COLUMN else _hint(self.schema.field(column).type),
         )
+
+    def _row_texts(self, rows: pa.RecordBatch, lines: Any) -> Any:
+        """Return rows as the file has them, given the first line of each."""
+        texts = [json_texts(part) for part in rows.columns]
+        return pc.binary_join_element_wise(*texts, ",", null_handling="replace")
 
 
 def _reason(field: pa.Field) -> str:
@@ -612,7 +689,7 @@ class _CsvFile(_TypedLines):
         self._columns = self._names(self._head)
         # Values of columns that are not asked for reject no line.
         included = [name for name in self._columns if name in form.include_columns] or self._columns
-        self._included = included
+        self._joined = _JoinedStream(self._head, self._stream, keeps_lines=rejects.are_listed)
         self._reader: Any = None
         # Types that the table has need no look at rows: of many files one at a time is held.
         is_typed = all(target.type_of(name) is not None for name in included)
@@ -621,20 +698,18 @@ class _CsvFile(_TypedLines):
 
     def _open_reader(self) -> Any:
         return pa.csv.open_csv(
-            _JoinedStream(self._head, self._stream),
+            self._joined,
             read_options=pa.csv.ReadOptions(
                 block_size=_BLOCK_BYTES,
                 use_threads=False,  # with threads the numbers of rows are not known
-                skip_rows=self._form.skip_lines + self._form.header,
+                skip_rows=self._form.skip_lines,
+                skip_rows_after_names=int(self._form.header),  # it may break lines, within quotes
                 column_names=self._columns,
             ),
             parse_options=self._parse_options(),
             convert_options=pa.csv.ConvertOptions(
                 column_types=dict.fromkeys(self._columns, pa.string()),
-                include_columns=self._included,
-                null_values=[""]
-                if self._form.texts.null_values is None
-                else self._form.texts.null_values,
+                null_values=["", *(self._form.texts.null_values or ())],
                 strings_can_be_null=True,
                 quoted_strings_can_be_null=False,
             ),
@@ -663,6 +738,7 @@ class _CsvFile(_TypedLines):
         )
         self._invalid_rows.clear()
         names: list[str] = reader.schema.names
+        self._newline_count = sum(name.count("\n") for name in names)
         chosen = self._form.names
         if not chosen and not self._form.header and self._target.schema is not None:
             chosen = tuple(self._target.schema.names)
@@ -709,8 +785,14 @@ class _CsvFile(_TypedLines):
             yield self._typed(*filled)
             self._row_count += batch.num_rows
             self._newline_count += 0 if newlines is None else int(newlines[-1])
+            self._joined.forget(int(self._row_numbers(self._row_count)) + self._newline_count)
             batch = self._next()
         self._report_invalid(0, None)
+
+    def _row_texts(self, rows: pa.RecordBatch, lines: Any) -> Any:
+        newlines = _newlines_before(rows)
+        counts = np.zeros(len(lines), np.int64) if newlines is None else np.diff(newlines)
+        return self._joined.lines(lines, lines + counts)
 
     def _row_numbers(self, places: Any) -> Any:
         """Return the numbers of rows, of which invalid ones are not among the batches."""
@@ -729,16 +811,9 @@ class _CsvFile(_TypedLines):
             line = row.number + self._newline_count
             line += 0 if newlines is None else int(newlines[place - self._row_count])
             expected, actual = row.expected_columns, row.actual_columns
-            self._rejects.add(
-                {
-                    "file": [self._path],
-                    "line": [line],
-                    "column": [None],
-                    "value": [None],
-                    "reason": [f"{actual} values where {expected} are expected: {row.text!r}"],
-                    "row": [row.text],
-                }
-            )
+            reason = f"{actual} values where {expected} are expected: {row.text!r}"
+            facts = (self._path, line, None, None, reason, row.text)
+            self._rejects.add(dict(zip(_REJECTS.names, ([fact] for fact in facts), strict=True)))
 
 
 def _newlines_before(batch: pa.RecordBatch) -> Any:
@@ -778,22 +853,52 @@ def _head_of(stream: Any, skip_lines: int) -> bytes:
 
 
 class _JoinedStream:
-    """A file that PyArrow reads: bytes that were read before, then the rest of their stream."""
+    """A file that PyArrow reads: bytes that were read before, then the rest of their stream.
+
+    `keeps_lines`: it holds what was read until `forget`, so that `lines` can return it.
+    """
 
     closed = False
 
-    def __init__(self, head: bytes, stream: Any) -> None:
+    def __init__(self, head: bytes, stream: Any, *, keeps_lines: bool) -> None:
         self._head = head
         self._stream = stream
+        self._line_end = b"\n" if b"\n" in head else b"\r"
+        self._blocks: list[bytes] | None = [] if keeps_lines else None
+        self._first_line = 1
 
     def read(self, size: int = -1) -> bytes:
-        """Return at most `size` bytes, none at the end."""
-        if self._head:
-            block = self._head if size < 0 else self._head[:size]
-            self._head = self._head[len(block) :]
-            return block
-        data: bytes = self._stream.read(size) if size >= 0 else self._stream.read()
-        return data
+        """Return `size` bytes, fewer only at the end: the first block decides about types."""
+        block = self._head if size < 0 else self._head[:size]
+        self._head = self._head[len(block) :]
+        while (size < 0 or len(block) < size) and (
+            piece := self._stream.read(max(size - len(block), -1))
+        ):
+            block += piece
+        if self._blocks is not None:
+            self._blocks.append(block)
+        return block
+
+    def lines(self, first: Any, last: Any) -> list[str]:
+        """Return the text from each of the first lines to the last that belongs to it."""
+        text = b"".join(self._blocks or ())
+        ends = np.flatnonzero(np.frombuffer(text, np.uint8) == self._line_end[0])
+        ends = np.concatenate([[-1], ends, [len(text)]])
+        starts = ends[first - self._first_line] + 1
+        ends = ends[last - self._first_line + 1]
+        return [
+            text[start:end].decode(errors="replace").removesuffix("\r")
+            for start, end in zip(starts.tolist(), ends.tolist(), strict=True)
+        ]
+
+    def forget(self, line: int) -> None:
+        """Drop what was read before a line."""
+        while self._blocks:
+            line_count = self._blocks[0].count(self._line_end)
+            if self._first_line + line_count >= line:
+                return
+            self._first_line += line_count
+            del self._blocks[0]
 
 
 class _JsonFile(_TypedLines):
@@ -804,21 +909,18 @@ class _JsonFile(_TypedLines):
         self._stream = _text_stream(path, form.encoding)
         self._line_count = 0
         self._partial_line = b""
-        self._stored: pa.Schema | None = None
+        self._block_lines: list[bytes] = []
+        fields = [field for field in target.schema or () if self._includes(field.name)]
+        self._stored = pa.schema([(field.name, _json_type(field.type)) for field in fields])
         self._is_typed = False
-        if target.schema is not None:
-            self._stored = pa.schema(
-                [(field.name, _json_type(field.type)) for field in target.schema]
-            )
         self._first = self._next()
-        stored = self._first[0] if self._first is not None else None
-        if stored is not None:
-            self._stored, self._is_typed = stored.schema, True
+        if self._first is not None:
+            rows, self._is_typed = self._first[0], True
+            self._stored = pa.schema(
+                [field for field in rows.schema if self._is_column(rows, field.name)]
+            )
         self.schema = pa.schema(
-            [
-                pa.field(field.name, target.type_of(field.name) or field.type)
-                for field in self._stored or ()
-            ]
+            [(field.name, target.type_of(field.name) or field.type) for field in self._stored]
         )
 
     def batches(self) -> Iterator[pa.RecordBatch]:
@@ -829,6 +931,21 @@ class _JsonFile(_TypedLines):
             for batch in rows.combine_chunks().to_batches():
                 yield self._typed(batch, lines.__getitem__)
             block = self._next()
+
+    def _includes(self, name: str) -> bool:
+        return not self._form.include_columns or name in self._form.include_columns
+
+    def _is_column(self, rows: pa.Table, name: str) -> bool:
+        """Whether the first rows give the file this column; one that the table and some rows lack is a fault of the others."""
+        is_known = self._target.schema is None or self._target.type_of(name) is not None
+        is_known = is_known or name == ROW_KIND_COLUMN or rows.column(name).null_count == 0
+        return self._includes(name) and is_known
+
+    def _row_texts(self, rows: pa.RecordBatch, lines: Any) -> Any:
+        first_line = self._line_count - len(self._block_lines) + 1
+        return [
+            self._block_lines[line - first_line].decode(errors="replace").strip() for line in lines
+        ]
 
     def _next(self) -> tuple[pa.Table, Any] | None:
         """Return the rows of the next block, each with its line; None at the end."""
@@ -847,12 +964,14 @@ class _JsonFile(_TypedLines):
                 rows = self._rows(text)
                 if rows[0].num_rows:
                     return rows
+                self._rejects.write()
             if not block:
                 return None
 
     def _rows(self, text: bytes) -> tuple[pa.Table, Any]:
         first_line, lines = self._line_count + 1, text.splitlines(keepends=True)
         self._line_count += len(lines)
+        self._block_lines = lines
         numbers = np.arange(first_line, first_line + len(lines))
         filled = np.fromiter((bool(line.strip()) for line in lines), np.bool_, len(lines))
         try:
@@ -860,14 +979,17 @@ class _JsonFile(_TypedLines):
         except pa.ArrowException:
             # The lines are parsed in halves, down to those that fail.
             pass
-        parts, rows = [(0, len(lines))], []
+        parts, rows, schema = [(0, len(lines))], [], pa.schema([])
         while parts:
             start, end = parts.pop()
             part = b"".join(lines[start:end])
             if not part.strip():
                 continue
             try:
-                rows.append((self._parsed(part), start, end))
+                table = self._parsed(part)
+                # A line whose value gives a column another type than those before it fails as well.
+                schema = pa.unify_schemas([schema, table.schema])
+                rows.append(table)
             except pa.ArrowException as cause:
                 if end - start == 1:
                     filled[start] = False
@@ -875,10 +997,9 @@ class _JsonFile(_TypedLines):
                     continue
                 middle = (start + end) // 2
                 parts += [(middle, end), (start, middle)]
-        tables = [table for table, _, _ in rows]
-        if not tables:
+        if not rows:
             return pa.table({}), numbers[:0]
-        return pa.concat_tables(tables, promote_options="default"), numbers[filled]
+        return pa.concat_tables(rows, promote_options="default"), numbers[filled]
 
     def _parsed(self, text: bytes) -> pa.Table:
         return pa.json.read_json(
@@ -886,28 +1007,41 @@ class _JsonFile(_TypedLines):
             read_options=pa.json.ReadOptions(block_size=len(text) + 1, use_threads=False),
             parse_options=pa.json.ParseOptions(
                 explicit_schema=self._stored,
-                unexpected_field_behavior="error" if self._is_typed else "infer",
+                unexpected_field_behavior=("ignore" if self._form.include_columns else "error")
+                if self._is_typed
+                else "infer",
             ),
         )
 
     def _reject_line(self, line: bytes, number: int, cause: pa.ArrowException) -> None:
         text = line.decode(errors="replace").strip()
-        match = re.search(r"Column\(/([^)/]+)", str(cause))
-        column, value, reason = None, None, str(cause).splitlines()[0]
-        if match is not None and (kind := self._target.type_of(match[1])) is not None:
-            column = match[1]
-            value = json.dumps(json.loads(text).get(column))
-            reason = f"{value} {_reason(pa.field(column, kind))}"
-        self._rejects.add(
-            {
-                "file": [self._path],
-                "line": [number],
-                "column": [column],
-                "value": [value],
-                "reason": [reason],
-                "row": [text],
-            }
-        )
+        column, value, reason = self._fault(text)
+        reason = reason or re.sub(r",? in row \d+", "", str(cause).splitlines()[0])
+        facts = (self._path, number, column, value, reason, text)
+        self._rejects.add(dict(zip(_REJECTS.names, ([fact] for fact in facts), strict=True)))
+
+    def _fault(self, text: str) -> tuple[str | None, str | None, str | None]:
+        """Return the first column of a line that cannot be read, its value and the reason; None where that is unknown."""
+        try:
+            row = json.loads(text)
+        except ValueError:
+            # Arrow's own error names the fault of the line.
+            return None, None, None
+        if not isinstance(row, dict):
+            return None, None, "the line is no JSON object"
+        for name, item in row.items():
+            value, is_known = json.dumps(item, ensure_ascii=False), name in self._stored.names
+            if self._is_typed and not is_known:
+                return name, value, f"{value} {_NO_COLUMN}"
+            try:
+                self._parsed(json.dumps({name: item}).encode())
+            except pa.ArrowException:
+                if not is_known:
+                    # A value that goes into no type, such as a list of a number and a text.
+                    return name, value, None
+                kind = self._target.type_of(name) or self._stored.field(name).type
+                return name, value, f"{value} {_reason(pa.field(name, kind))}"
+        return None, None, None
 
 
 def _json_type(kind: pa.DataType) -> pa.DataType:
@@ -1043,32 +1177,6 @@ def _writer(sink: Any, file_format: str, schema: pa.Schema, form: _FileForm) -> 
         options = pa.csv.WriteOptions(
             include_header=form.header, delimiter=form.delimiter or ",", **text_options
         )
-        text_schema = _as_text(pa.RecordBatch.from_pylist([], schema), form.texts).schema
+        text_schema = texts_of_rows(pa.RecordBatch.from_pylist([], schema), form.texts).schema
         with pa.csv.CSVWriter(sink, text_schema, write_options=options) as writer:
-            yield lambda batch: writer.write_batch(_as_text(batch, form.texts))
-
-
-def _as_text(batch: pa.RecordBatch, forms: TextForms) -> pa.RecordBatch:
-    """Return a batch whose values that are not written as PyArrow writes them are text."""
-    return pa.RecordBatch.from_arrays(
-        [_column_as_text(column, forms) for column in batch.columns], names=batch.schema.names
-    )
-
-
-def _column_as_text(column: pa.Array, forms: TextForms) -> pa.Array:
-    kind = column.type
-    if pa.types.is_date(kind) and forms.date_format:
-        return pc.strftime(column, forms.date_format)
-    if pa.types.is_timestamp(kind) and forms.timestamp_format:
-        # With fractions %S would have them, which strptime does not read.
-        return pc.strftime(
-            column.cast(pa.timestamp("s", kind.tz), safe=False), forms.timestamp_format
-        )
-    if pa.types.is_time(kind) and forms.time_format:
-        seconds = column.cast(pa.time32("s"), safe=False).cast(pa.int32()).cast(pa.int64())
-        return pc.strftime(seconds.cast(pa.timestamp("s")), forms.time_format)
-    if forms.decimal_point != "." and (pa.types.is_floating(kind) or pa.types.is_decimal(kind)):
-        return pc.replace_substring(column.cast(pa.string()), ".", forms.decimal_point)
-    if pa.types.is_binary(kind) or pa.types.is_fixed_size_binary(kind):
-        return pa.array(plain_values(column), pa.string())
-    return column
+            yield lambda batch: writer.write_batch(texts_of_rows(batch, form.texts))

@@ -3,7 +3,7 @@
 import os
 import shlex
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -25,6 +25,17 @@ STANDARD_STREAM = "-"
 def split_names(names: str | None) -> tuple[str, ...]:
     """Return names that are written with commas between."""
     return tuple(name.strip() for name in names.split(",")) if names else ()
+
+
+def _texts_by_column(pairs: Sequence[str]) -> dict[str, list[str]]:
+    """Return the texts of each column, which are written COLUMN=TEXT."""
+    texts: dict[str, list[str]] = {}
+    for pair in pairs:
+        name, equals, text = pair.partition("=")
+        if not equals:
+            raise click.BadParameter(f"write COLUMN=TEXT, not {pair!r}")
+        texts.setdefault(name, []).append(text)
+    return texts
 
 
 # -- Common options of commands --------------------------------------------------------------------
@@ -71,15 +82,20 @@ _TEXT_FORMS = (
                  help="CSV: between values.  [default: a comma, in .tsv a tab]"),
     click.option("--quote", metavar="CHAR", help="CSV: around text; '': none.  [default: \"]"),
     click.option("--header/--no-header", default=True, help="CSV: whether a line has the columns' names."),
-    click.option("--date-format", metavar="FORMAT", help="CSV: such as %d/%m/%Y.  [default: ISO 8601]"),
-    click.option("--time-format", metavar="FORMAT", help="CSV: such as %H.%M.  [default: ISO 8601]"),
-    click.option("--timestamp-format", metavar="FORMAT",
-                 help="CSV: such as '%d/%m/%Y %H:%M'.  [default: ISO 8601]"),
+    click.option("--date-format", metavar="FORMAT", multiple=True,
+                 help="CSV: such as %d/%m/%Y; repeatable, tried in turn.  [default: ISO 8601]"),
+    click.option("--time-format", metavar="FORMAT", multiple=True,
+                 help="CSV: such as %H.%M; repeatable, tried in turn.  [default: ISO 8601]"),
+    click.option("--timestamp-format", metavar="FORMAT", multiple=True,
+                 help="CSV: such as '%d/%m/%Y %H:%M'; repeatable.  [default: ISO 8601]"),
     click.option("--decimal-point", metavar="CHAR", help="CSV: of numbers.  [default: .]"),
 )  # fmt: skip
 _READING_FORMS = (
     click.option("--include-columns", metavar="NAMES", callback=lambda _, __, value: split_names(value),
                  help="The columns that are read, with commas between.  [default: all]"),
+    click.option("--null-in", "column_null_values", metavar="COLUMN=TEXT", multiple=True,
+                 callback=lambda _, __, value: _texts_by_column(value),
+                 help="CSV: what means null in one column; repeatable."),
     click.option("--names", metavar="NAMES", callback=lambda _, __, value: split_names(value),
                  help="CSV: names of the columns, in place of the header's."),
     click.option("--thousands", metavar="CHAR", help="CSV: between the thousands of numbers."),

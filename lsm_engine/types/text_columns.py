@@ -4,15 +4,16 @@ Encodings in JSON: timestamps ISO 8601 (with Z if they are instants), dates and 
 text that keeps every digit, binary lower-case hexadecimal text, floats that JSON has no word for
 "NaN", "Infinity" and "-Infinity", maps with text keys objects, other maps lists of key and value."""
 
+import json
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lsm_engine.base.errors import InvalidInputError
 from lsm_engine.base.record import record
 
 NULL_TEXTS = ("", "NA", "N/A", "#N/A", "NULL", "Null", "null", "None", "<NA>")
@@ -21,6 +22,10 @@ _TRUE, _FALSE = ("true", "t", "yes", "y", "1", "on"), ("false", "f", "no", "n", 
 _ZONED = r"(Z|\d:\d{2}.*[+-]\d{2}(:?\d{2})?)$"
 _DAY_ONLY = r"^[^ T:]+$"
 _INTEGER = r"^-?\d{1,20}$"
+_CODE = r"^\s*[+-]?0\d"
+"""Digits behind a zero are a code, such as a postal code: a number would lose the zero."""
+_LONG_NUMBER = r"^\s*[+-]?\d{16,}\s*$"
+"""Whole numbers beyond the digits that a double keeps."""
 _HALF = np.full(256, 255, np.uint8)  # value of a hexadecimal digit, 255 for anything else
 for _position, _digit in enumerate("0123456789abcdef"):
     _HALF[ord(_digit)] = _HALF[ord(_digit.upper())] = _position
@@ -31,15 +36,32 @@ class TextForms:
     """How values are written as text.
 
     `null_values`: texts that mean null in every column; None: an empty text, and in columns that are no
-    text `NULL_TEXTS`. The formats are those of strptime; None: ISO 8601.
+    text `NULL_TEXTS`. `column_null_values`: those of single columns besides. The formats are those of
+    strptime, of which the first that fits a value counts; none: ISO 8601.
     """
 
     null_values: tuple[str, ...] | None = None
+    column_null_values: tuple[tuple[str, tuple[str, ...]], ...] = ()
     decimal_point: str = "."
     thousands: str = ""
-    date_format: str | None = None
-    time_format: str | None = None
-    timestamp_format: str | None = None
+    date_format: tuple[str, ...] = ()
+    time_format: tuple[str, ...] = ()
+    timestamp_format: tuple[str, ...] = ()
+
+    def of_column(self, name: str, kind: pa.DataType) -> "TextForms":
+        """Return the forms of one column, with all its texts that mean null."""
+        own = dict(self.column_null_values).get(name)
+        if own is None:
+            return self
+        common = self.null_values
+        if common is None:
+            common = () if is_text(kind) else NULL_TEXTS
+        return replace(self, null_values=(*common, *own))
+
+    def is_null(self, texts: pa.Array) -> pa.Array:
+        """Return which texts of a column of another type than text mean null."""
+        nulls = NULL_TEXTS if self.null_values is None else ("", *self.null_values)
+        return pc.is_in(texts, pa.array(nulls, pa.string()))
 
 
 ISO_FORMS = TextForms()
@@ -55,18 +77,18 @@ def parse_texts(texts: pa.Array, kind: pa.DataType, forms: TextForms = ISO_FORMS
     if pa.types.is_boolean(kind):
         return _booleans(texts)
     if pa.types.is_date(kind):
-        if forms.date_format is None:
+        if not forms.date_format:
             return texts.cast(kind)
         return _moments(texts, forms.date_format).cast(pa.date32(), safe=False).cast(kind)
     if pa.types.is_timestamp(kind):
-        if forms.timestamp_format is not None:
+        if forms.timestamp_format:
             return _moments(texts, forms.timestamp_format).cast(pa.timestamp(kind.unit)).cast(kind)
         return texts.cast(kind) if kind.tz is None else _instants(texts, kind)
     if pa.types.is_time(kind):
         return _times(texts, kind, forms.time_format)
     if _is_binary(kind):
         return _bytes(texts).cast(kind)
-    if _is_number(kind):
+    if is_number(kind):
         texts = _plain_numbers(texts, forms)
     return texts.cast(kind)
 
@@ -81,8 +103,7 @@ def parse_column(
     """
     if is_text(kind):
         return texts.cast(kind), None
-    nulls = NULL_TEXTS if forms.null_values is None else forms.null_values
-    texts = pc.if_else(pc.is_in(texts, pa.array(nulls, pa.string())), None, texts)
+    texts = pc.if_else(forms.is_null(texts), None, texts)
     try:
         return parse_texts(texts, kind, forms), None
     except pa.ArrowException:
@@ -93,7 +114,7 @@ def _parse_fitting(
     texts: pa.Array, kind: pa.DataType, forms: TextForms
 ) -> tuple[pa.Array, pa.Array | None]:
     trimmed = pc.utf8_trim_whitespace(texts)
-    if _is_number(kind):
+    if is_number(kind):
         trimmed = pc.replace_substring_regex(_plain_numbers(trimmed, forms), r"^\+", "")
         forms = ISO_FORMS
     if pa.types.is_integer(kind):
@@ -129,16 +150,23 @@ def _unparsed(texts: pa.Array, parse: Callable[[pa.Array], pa.Array]) -> list[in
 def infer_type(texts: pa.Array, forms: TextForms = ISO_FORMS) -> pa.DataType:
     """Return the narrowest type that all texts fit: a number, a boolean, a date, a timestamp, or text.
 
-    Numbers with zeros before them, such as postal codes, are text.
+    Numbers with zeros before them, such as postal codes, are text, as are whole numbers of more than 64 bits.
     """
-    nulls = NULL_TEXTS if forms.null_values is None else forms.null_values
-    values = texts.filter(pc.invert(pc.is_in(texts, pa.array(nulls, pa.string())))).drop_null()
-    if not len(values) or pc.any(pc.match_substring_regex(values, r"^\s*[+-]?0\d")).as_py():
+    values = texts.filter(pc.invert(forms.is_null(texts))).drop_null()
+    if not len(values):
         return pa.string()
     for kind in _inferred_types(forms):
         if _fits(values, kind, forms):
             return kind
     return pa.string()
+
+
+def has_other_digits(texts: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Return which texts would lose digits as numbers of a type that other values of the column suggest."""
+    loses = pc.match_substring_regex(texts, _CODE)
+    if pa.types.is_floating(kind):
+        loses = pc.or_(loses, pc.match_substring_regex(texts, _LONG_NUMBER))
+    return pc.fill_null(loses, False)  # noqa: FBT003
 
 
 def _inferred_types(forms: TextForms) -> list[pa.DataType]:
@@ -150,10 +178,13 @@ def _fits(values: pa.Array, kind: pa.DataType, forms: TextForms) -> bool:
     if pa.types.is_boolean(kind):
         words = pc.is_in(pc.utf8_lower(values), pa.array(["true", "false"]))
         return bool(pc.all(words).as_py())
+    if is_number(kind) and pc.any(has_other_digits(values, kind)).as_py():
+        return False
     if pa.types.is_integer(kind):
         # A column of 1.0 and 2.0 has fractions sooner or later.
         numbers = _plain_numbers(values, forms)
-        return bool(pc.all(pc.match_substring_regex(numbers, r"^\s*[+-]?\d{1,18}\s*$")).as_py())
+        if not pc.all(pc.match_substring_regex(numbers, r"^\s*[+-]?\d+\s*$")).as_py():
+            return False
     return parse_column(values, kind, forms)[1] is None
 
 
@@ -162,7 +193,8 @@ def is_text(kind: pa.DataType) -> bool:
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
 
 
-def _is_number(kind: pa.DataType) -> bool:
+def is_number(kind: pa.DataType) -> bool:
+    """Whether a type holds whole numbers, decimals or floats."""
     return bool(
         pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
     )
@@ -189,11 +221,40 @@ def _booleans(texts: pa.Array) -> pa.Array:
     return pc.less(words, len(_TRUE))
 
 
-def _moments(texts: pa.Array, form: str) -> pa.Array:
-    try:
-        return pc.strptime(texts, form, "s")
-    except pa.ArrowNotImplementedError as cause:
-        raise InvalidInputError(f"the format {form!r} is none of strptime: {cause}") from cause
+def _moments(texts: pa.Array, formats: Sequence[str]) -> pa.Array:
+    moments = pa.nulls(len(texts), pa.timestamp("s"))
+    for form in formats:
+        parsed = pc.strptime(texts, form, "s", error_is_null=True).cast(pa.timestamp("s"))
+        moments = pc.coalesce(moments, _as_written(texts, parsed, form))
+    if moments.null_count > texts.null_count:
+        raise pa.ArrowInvalid(f"a text is not of the form {' or '.join(formats)}")
+    return moments
+
+
+def _as_written(texts: pa.Array, moments: pa.Array, form: str) -> pa.Array:
+    """Return moments, null for a day that no calendar has, and for two digits where a year has four.
+
+    Arrow's strptime makes 31 February a day of March, and 26 the year 26. Either shows once such a
+    moment is written again; only few moments can be either. An offset (%z) is not written again.
+    """
+    is_month_begin = pc.and_(
+        pc.less_equal(pc.day(moments), 3), pc.is_in(pc.month(moments), pa.array([3, 5, 7, 10, 12]))
+    )
+    doubtful = pc.fill_null(pc.or_(is_month_begin, pc.less(pc.year(moments), 1000)), False)  # noqa: FBT003
+    places = np.flatnonzero(doubtful.to_numpy(zero_copy_only=False))
+    if not len(places) or "%z" in form:
+        return moments
+    again = pc.strftime(moments.take(pa.array(places)), form)
+    differs = pc.not_equal(_numbers_in(texts.take(pa.array(places))), _numbers_in(again))
+    wrong = np.zeros(len(moments), np.bool_)
+    wrong[places[differs.to_numpy(zero_copy_only=False)]] = True
+    return pc.if_else(pa.array(wrong), None, moments)
+
+
+def _numbers_in(texts: pa.Array) -> pa.Array:
+    """Return the numbers that texts hold, with blanks between, those of two digits without a leading zero."""
+    digits = pc.utf8_trim_whitespace(pc.replace_substring_regex(texts, r"\D+", " "))
+    return pc.replace_substring_regex(digits, r"\b0(\d)\b", r"\1")
 
 
 def _instants(texts: pa.Array, kind: pa.DataType) -> pa.Array:
@@ -203,12 +264,13 @@ def _instants(texts: pa.Array, kind: pa.DataType) -> pa.Array:
     return marked.cast(kind)
 
 
-def _times(texts: pa.Array, kind: pa.DataType, form: str | None) -> pa.Array:
+def _times(texts: pa.Array, kind: pa.DataType, formats: Sequence[str]) -> pa.Array:
     day_texts = pc.binary_join_element_wise("1970-01-01 ", texts, "")
-    if form is None:
+    if not formats:
         moments = day_texts.cast(pa.timestamp("us"))
     else:
-        moments = _moments(day_texts, f"%Y-%m-%d {form}").cast(pa.timestamp("us"))
+        moments = _moments(day_texts, [f"%Y-%m-%d {form}" for form in formats])
+        moments = moments.cast(pa.timestamp("us"))
     return moments.cast(pa.time64("us")).cast(kind)
 
 
@@ -317,3 +379,42 @@ def _cut(column: pa.Array, flat: list[Any]) -> list[Any]:
         lists.append(None if length is None else flat[start : start + length])
         start += length or 0
     return lists
+
+
+# -- Columns as a CSV file has them -----------------------------------------------------------------
+
+
+def texts_of_rows(batch: pa.RecordBatch, forms: TextForms) -> pa.RecordBatch:
+    """Return a batch whose values that are not written as PyArrow writes them are text."""
+    return pa.RecordBatch.from_arrays(
+        [_column_as_text(column, forms) for column in batch.columns], names=batch.schema.names
+    )
+
+
+def _column_as_text(column: pa.Array, forms: TextForms) -> pa.Array:
+    kind = column.type
+    if pa.types.is_date(kind) and forms.date_format:
+        return pc.strftime(column, forms.date_format[0])
+    if pa.types.is_timestamp(kind) and forms.timestamp_format:
+        # With fractions %S would have them, which strptime does not read.
+        return pc.strftime(
+            column.cast(pa.timestamp("s", kind.tz), safe=False), forms.timestamp_format[0]
+        )
+    if pa.types.is_time(kind) and forms.time_format:
+        seconds = column.cast(pa.time32("s"), safe=False).cast(pa.int32()).cast(pa.int64())
+        return pc.strftime(seconds.cast(pa.timestamp("s")), forms.time_format[0])
+    if forms.decimal_point != "." and (pa.types.is_floating(kind) or pa.types.is_decimal(kind)):
+        return pc.replace_substring(column.cast(pa.string()), ".", forms.decimal_point)
+    if pa.types.is_binary(kind) or pa.types.is_fixed_size_binary(kind):
+        return pa.array(plain_values(column), pa.string())
+    return column
+
+
+def json_texts(column: pa.Array) -> pa.Array:
+    """Return values as text; lists, maps and structures as JSON."""
+    if pa.types.is_nested(column.type):
+        return pa.array(
+            [None if value is None else json.dumps(value) for value in plain_values(column)],
+            pa.string(),
+        )
+    return column.cast(pa.string())

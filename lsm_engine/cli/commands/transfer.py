@@ -170,7 +170,7 @@ def merge(
     call: Call, *, table: str, files: Sequence[str], on: str | None, delete: str | None, sets: Sequence[str],
     update_all: bool, insert_all: bool, delete_unmatched: str | None, **form: Any,
 ) -> None:  # fmt: skip
-    """MERGE the rows of files into a table: the clauses apply in the order above, in one commit.
+    """MERGE the rows of files into a table: the clauses apply in the order of the options below, in one commit.
 
     Filters and values are SQL; columns are called source.x and target.x, or plain where one side has
     them. The first clause whose condition holds decides about a row. FILES as for lsm upsert.

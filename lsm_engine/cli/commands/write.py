@@ -54,7 +54,7 @@ def upsert(
     """Insert the rows of files, replacing those whose key is already there; one commit.
 
     FILES are Parquet, CSV, JSON lines, Arrow or (extra excel) Excel, also compressed; - is standard
-    input. A column _row_kind may hold +I, -U, +U or -D per row. Of several rows of one key the last
+    input, of CSV, JSON lines or Arrow. A column _row_kind may hold +I, -U, +U or -D per row. Of several rows of one key the last
     counts. Columns that a file lacks become null.
     """
     target = call.table(table)

@@ -381,3 +381,265 @@ def test_options_that_are_none_are_refused_with_the_nearest(tmp_path: Path) -> N
     ):
         with pytest.raises(InvalidInputError, match=says):
             rows_of(tmp_path, "id,day\n1,2024-05-01\n", SCHEMA, **options)
+
+
+# -- What newcomers' files held --------------------------------------------------------------------
+
+
+def test_types_are_inferred_from_eight_megabytes_and_not_from_the_header_s_block(
+    tmp_path: Path,
+) -> None:
+    zips = "".join(f"{zip_code}\n" for zip_code in range(99_999, 79_999, -1))  # 120 KB
+    table = rows_of(tmp_path, f"zip\n{zips}01067\n")
+    assert table["zip"][-1].as_py() == "01067"
+
+
+def test_digits_that_a_number_would_lose_are_refused_behind_the_first_block(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("lsm_engine.api.row_files._BLOCK_BYTES", 64)
+    numbers = "".join(f"{number},0.5\n" for number in range(100))
+    for line, column in (("01067,0.5", "zip"), ("5,12345678901234567", "x")):
+        with pytest.raises(
+            InvalidInputError, match=rf"line 102, column '{column}': .* would lose digits"
+        ):
+            rows_of(tmp_path, f"zip,x\n{numbers}{line}\n")
+    schema = pa.schema([("zip", pa.int64()), ("x", pa.float64())])
+    assert rows_of(tmp_path, f"zip,x\n{numbers}01067,0.5\n", schema)["zip"][-1].as_py() == 1067
+
+
+def test_long_numbers_keep_their_digits(tmp_path: Path) -> None:
+    text = "a,b,c\n9223372036854775807,9223372036854775808,0.5\n1,2,12345678901234567\n"
+    table = rows_of(tmp_path, text)
+    assert [str(kind) for kind in table.schema.types] == ["int64", "string", "string"]
+    assert table["b"].to_pylist() == ["9223372036854775808", "2"]
+
+
+def test_dates_that_begin_with_a_zero_are_inferred(tmp_path: Path) -> None:
+    table = rows_of(tmp_path, "d\n01.06.2026\n", date_format="%d.%m.%Y")
+    assert table["d"].to_pylist() == [date(2026, 6, 1)]
+
+
+def test_an_empty_cell_is_null_whatever_else_means_null(tmp_path: Path) -> None:
+    text = 'id,n,s\n1,,\n2,-,-\n3,NA,""\n,,\n'
+    schema = pa.schema([("id", pa.int64()), ("n", pa.int64()), ("s", pa.string())])
+    nulls = ["-", "NA"]
+    for found in (
+        rows_of(tmp_path, text, schema, null_values=nulls),
+        rows_of(tmp_path, text.replace("3,NA", "3,5"), null_values=nulls),
+    ):
+        assert found["s"].to_pylist() == [None, None, ""]
+        assert found["n"].to_pylist()[:2] == [None, None]
+        assert str(found.schema.field("n").type) == "int64"
+
+
+def test_a_text_means_null_in_one_column_alone(tmp_path: Path) -> None:
+    text = "id,country,people\n1,NA,-\n2,-,NA\n3,DE,5\n"
+    expected = [
+        {"id": 1, "country": "NA", "people": None},
+        {"id": 2, "country": None, "people": None},
+        {"id": 3, "country": "DE", "people": 5},
+    ]
+    own = {"country": "-", "people": ["-"]}
+    assert rows_of(tmp_path, text, column_null_values=own).to_pylist() == expected
+
+
+def test_dates_in_several_forms_are_read_in_one_pass(tmp_path: Path) -> None:
+    schema = pa.schema([("id", pa.int64()), ("d", pa.date32())])
+    text = "id,d\n1,01.06.2026\n2,2026-06-02\n3,3.6.26\n4,\n"
+    forms = ["%d.%m.%Y", "%Y-%m-%d", "%d.%m.%y"]
+    found = rows_of(tmp_path, text, schema, date_format=forms)
+    assert found["d"].to_pylist() == [date(2026, 6, 1), date(2026, 6, 2), date(2026, 6, 3), None]
+    write_file(found, tmp_path / "b.csv", date_format=forms)
+    assert "01.06.2026" in (tmp_path / "b.csv").read_text()
+
+
+@pytest.mark.parametrize(
+    ("text", "form"),
+    [
+        ("31.02.2026", "%d.%m.%Y"),
+        ("20260431", "%Y%m%d"),
+        ("29.02.2025", "%d.%m.%Y"),
+        ("01.03.26", "%d.%m.%Y"),
+        ("31 June 2026", "%d %B %Y"),
+    ],
+)
+def test_a_day_of_no_calendar_is_refused_in_every_form(
+    tmp_path: Path, text: str, form: str
+) -> None:
+    for kind, option in ((pa.date32(), "date_format"), (pa.timestamp("us"), "timestamp_format")):
+        with pytest.raises(InvalidInputError, match=f"'{text}' is not of type"):
+            rows_of(tmp_path, f"d\n{text}\n", pa.schema([("d", kind)]), **{option: form})
+
+
+@pytest.mark.parametrize(
+    ("text", "form", "day"),
+    [
+        ("3 March 2026", "%d %b %Y", date(2026, 3, 3)),
+        (" 1.3.2026", "%d.%m.%Y", date(2026, 3, 1)),
+        ("20261201", "%Y%m%d", date(2026, 12, 1)),
+        ("2 Oct 26", "%d %B %y", date(2026, 10, 2)),
+        ("02.05.0026", "%d.%m.%Y", date(26, 5, 2)),
+    ],
+)
+def test_a_day_may_be_written_in_any_way_that_the_form_reads(
+    tmp_path: Path, text: str, form: str, day: date
+) -> None:
+    found = rows_of(tmp_path, f"d\n{text}\n", pa.schema([("d", pa.date32())]), date_format=form)
+    assert found["d"].to_pylist() == [day]
+
+
+DIRTY = (
+    'id;name;n;d\n1;"semi;colon";-;2026-01-01\n2;"semi;colon";-;soon\n\n3;"two\nlines";x;2026-01-01\n'
+    '4;"a ""b""";5\n;"é";5;2026-01-01\n5;-;5;2026-01-01\n6;g;soon;2026-01-01\n'
+)
+
+
+@pytest.mark.parametrize("line_end", ["\n", "\r\n"])
+@pytest.mark.parametrize("block_bytes", [1 << 20, 40, 7])
+def test_rejects_hold_each_line_as_it_stood(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line_end: str, block_bytes: int
+) -> None:
+    monkeypatch.setattr("lsm_engine.api.row_files._BLOCK_BYTES", max(block_bytes, 64))
+    monkeypatch.setattr("lsm_engine.api.row_files._HEAD_BYTES", block_bytes)
+    text = DIRTY.replace("\n", line_end)
+    schema = pa.schema([
+        pa.field("id", pa.int64()), pa.field("name", pa.string()),
+        pa.field("n", pa.int64()), pa.field("d", pa.date32()),
+    ])  # fmt: skip
+    table = lsm.open_catalog(tmp_path / "lake").create_table("s.t", schema, "id")
+    (tmp_path / "a.csv").write_bytes(text.encode())
+    rejects = tmp_path / "rejects.csv"
+    rows = read_files(
+        tmp_path / "a.csv",
+        table,
+        delimiter=";",
+        null_values="-",
+        on_error="skip",
+        rejects=rejects,
+    )
+    assert rows.to_arrow()["id"].to_pylist() == [1, 5]
+    parse = pa.csv.ParseOptions(newlines_in_values=True)
+    listed = pa.csv.read_csv(rejects, parse_options=parse).to_pylist()
+    assert [(row["line"], row["column"]) for row in listed] == [
+        (3, "d"), (5, "n"), (7, ""), (8, "id"), (10, "n"),
+    ]  # fmt: skip
+    assert [row["row"] for row in listed] == [
+        part.replace("\n", line_end)
+        for part in (
+            '2;"semi;colon";-;soon', '3;"two\nlines";x;2026-01-01', '4;"a ""b""";5',
+            ';"é";5;2026-01-01', "6;g;soon;2026-01-01",
+        )
+    ]  # fmt: skip
+    assert "no value, and the column may not be null" in listed[3]["reason"]
+
+
+def test_lines_are_counted_where_columns_that_are_not_chosen_break_lines(tmp_path: Path) -> None:
+    rejects = tmp_path / "rejects.csv"
+    text = 'id,"na\nme",n\n1,"a\nb",1\n2,c,x\n'
+    schema = pa.schema([("id", pa.int64()), ("n", pa.int64())])
+    found = rows_of(
+        tmp_path, text, schema, include_columns=["id", "n"], on_error="skip", rejects=rejects
+    )
+    assert found.to_pylist() == [{"id": 1, "n": 1}]
+    listed = pa.csv.read_csv(rejects).to_pylist()
+    assert [(row["line"], row["row"]) for row in listed] == [(5, "2,c,x")]
+
+
+JSON_LINES = [
+    '{"id": 1, "n": 5, "d": "2026-01-01"}',
+    '{"id": null, "n": 5}',
+    '{"n": 6}',
+    '{"id": 4, "n": 5.5}',
+    '{"id": 5, "n": 1, "d": "soon", "s": "a, b"}',
+    '{"id": 6, "n": [1]}',
+    "[1]",
+    '{"id": 8, "z": 1}',
+    '{"id": 9, "n": 1, "_row_kind": "+I"}',
+    '{"id": 10, "z": null}',
+    '{"id": 11, "z": {"a": 1}, "n": 1}',
+]
+
+
+def test_lines_of_json_are_rejected_with_line_and_column(tmp_path: Path) -> None:
+    catalog, rejects = lsm.open_catalog(tmp_path / "lake"), tmp_path / "rejects.csv"
+    columns = lsm.columns_of_text("id BIGINT, n INT, d DATE, s STRING")
+    table = catalog.create_table("s.t", columns, "id")
+    lines = [line for line in JSON_LINES if "_row_kind" not in line]
+    path = tmp_path / "a.jsonl"
+    path.write_text("\n".join(lines))
+    rows = read_files(path, table, on_error="skip", rejects=rejects)
+    table.upsert(rows)
+    assert sorted(table.to_arrow("id")["id"].to_pylist()) == [1, 10]
+    listed = pa.csv.read_csv(rejects).to_pylist()
+    assert [row["row"] for row in listed] == [lines[row["line"] - 1] for row in listed]
+    assert [(row["line"], row["column"], row["reason"]) for row in listed] == [
+        (2, "id", "no value, and the column may not be null"),
+        (3, "id", "no value, and the column may not be null"),
+        (4, "n", "5.5 is not of type INT"),
+        (5, "d", "'soon' is not of type DATE"),
+        (6, "n", "[1] is not of type INT"),
+        (7, "", "the line is no JSON object"),
+        (8, "z", "'1' is of a column that the table, or the beginning of the file, lacks"),
+        (10, "z", '{"a": 1} is of a column that the table, or the beginning of the file, lacks'),
+    ]  # fmt: skip
+    assert rows.rejected_count == 8
+    with pytest.raises(InvalidInputError, match=r"a.jsonl, line \d+, column '\w+': "):
+        table.upsert(read_files(path, table))
+
+
+def test_a_column_of_every_json_line_that_the_table_lacks_fails_the_load(tmp_path: Path) -> None:
+    table = lsm.open_catalog(tmp_path / "lake").create_table("s.t", {"id": int}, "id")
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"id": 1, "z": 1}\n{"id": 2, "z": 2}\n')
+    with pytest.raises(InvalidInputError, match="no column 'z'"):
+        table.upsert(read_files(path, table, on_error="skip"))
+    table.upsert(read_files(path, table, include_columns=["id"]))
+    assert table.count() == 2
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.jsonl"])
+def test_a_row_kind_that_is_none_rejects_its_line(tmp_path: Path, name: str) -> None:
+    table = lsm.open_catalog(tmp_path / "lake").create_table("s.t", {"id": int}, "id")
+    kinds = ["+I", "", "-D", "X"]
+    if name == "a.csv":
+        text = "id,_row_kind\n" + "".join(f"{line},{kind}\n" for line, kind in enumerate(kinds))
+    else:
+        text = "".join(
+            f'{{"id": {line}, "_row_kind": "{kind}"}}\n' for line, kind in enumerate(kinds)
+        )
+    (tmp_path / name).write_text(text)
+    rows = read_files(tmp_path / name, table, on_error="skip")
+    table.upsert(rows)
+    assert rows.rejected_count == 2
+    assert table.to_arrow()["id"].to_pylist() == [0]
+    with pytest.raises(InvalidInputError, match=r"column '_row_kind': .*is no row kind"):
+        table.upsert(read_files(tmp_path / name, table))
+
+
+def test_the_columns_are_known_before_rows_are_read(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("id,name\n1,a\n")
+    assert read_files(path).schema == pa.schema([("id", pa.int64()), ("name", pa.string())])
+
+
+@pytest.mark.parametrize("has_table", [True, False])
+def test_a_json_value_of_another_type_than_those_before_it_rejects_its_line(
+    tmp_path: Path, *, has_table: bool
+) -> None:
+    text = (
+        '{"id": 1, "z": 1}\n{"id": 2, "z": {"a": 1}}\n{"id": 3}\n{"id": 4, "z": "q"}\n{"id": 5}\n'
+    )
+    schema, rejects = pa.schema([("id", pa.int64())]), tmp_path / "rejects.csv"
+    found = rows_of(
+        tmp_path, text, schema if has_table else None, name="a.jsonl", on_error="skip", rejects=rejects
+    )  # fmt: skip
+    assert found["id"].to_pylist() == ([3, 5] if has_table else [1, 3, 5])
+    listed = pa.csv.read_csv(rejects).to_pylist()
+    assert [row["line"] for row in listed] == ([1, 2, 4] if has_table else [2, 4])
+    assert [row["row"] for row in listed] == [text.splitlines()[row["line"] - 1] for row in listed]
+
+
+def test_a_json_value_of_no_type_is_rejected_with_its_column(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInputError, match=r"line 2, column 'z': JSON parse error: .*array"):
+        rows_of(tmp_path, '{"id": 1}\n{"id": 2, "z": [1, []]}\n', name="a.jsonl")
