@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from lsm_engine.base.errors import ErrorKind, LsmError
 from lsm_engine.base.record import record
 from lsm_engine.spark.session import AT_WORK, STATEMENTS
-from lsm_engine.spark.statement import position_of
+from lsm_engine.spark.statement import StatementError, position_of
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -355,14 +355,15 @@ public final class LsmReads extends org.apache.spark.sql.catalyst.rules.Rule {
 """
 _SYNTAX = "42601"
 _STATE = "HY000"
+_UNSUPPORTED = "0A000"
 _STATES = {
     ErrorKind.CONFLICT: "40001", ErrorKind.RETRIES_EXHAUSTED: "40001", ErrorKind.COMMIT_UNKNOWN: "08007",
     ErrorKind.NO_SUCH_DATABASE: "42704", ErrorKind.NO_SUCH_TABLE: "42P01", ErrorKind.NO_SUCH_COLUMN: "42703",
     ErrorKind.EXISTS: "42P07", ErrorKind.INVALID_FILTER: _SYNTAX, ErrorKind.INVALID_NAME: "42602",
     ErrorKind.INVALID_SCHEMA: "42000", ErrorKind.INVALID_ROWS: "22000", ErrorKind.INVALID_KEY: "23000",
     ErrorKind.LOSSY_CAST: "22000", ErrorKind.ROW_EXISTS: "23505", ErrorKind.UNKNOWN_OPTION: "42616",
-    ErrorKind.INVALID_OPTION: "42616", ErrorKind.UNSUPPORTED_OPTION: "0A000",
-    ErrorKind.UNSUPPORTED_FORMAT: "0A000", ErrorKind.UNSUPPORTED_TYPE: "0A000", ErrorKind.STORAGE: "58030",
+    ErrorKind.INVALID_OPTION: "42616", ErrorKind.UNSUPPORTED_OPTION: _UNSUPPORTED,
+    ErrorKind.UNSUPPORTED_FORMAT: _UNSUPPORTED, ErrorKind.UNSUPPORTED_TYPE: _UNSUPPORTED, ErrorKind.STORAGE: "58030",
 }  # fmt: skip
 """SQLSTATE of an error; of others it is the general one."""
 _ASKING = {
@@ -445,7 +446,8 @@ class StatementParser:
             except LsmError as error:
                 place = position_of(error, text)
                 facts = "".join(f", {name}: {value!r}" for name, value in error.facts.items())
-                state = _STATES.get(error.kind, _STATE)
+                is_known = isinstance(error, StatementError) and error.is_known
+                state = _UNSUPPORTED if is_known else _STATES.get(error.kind, _STATE)
                 return refused(error.message + facts, f"LSM_{error.kind.name}", state, *place)
             except Exception:  # noqa: BLE001 -- a defect: Java shows its place, as Python would
                 return refused(traceback.format_exc(), "LSM_INTERNAL", "XX000")

@@ -22,14 +22,20 @@ _TEXTS = {TokenType.STRING, TokenType.RAW_STRING}
 _LITERALS = {*_SIGNED, *_TEXTS, TokenType.TRUE, TokenType.FALSE}
 _ABSENT = object()
 _UNITS = {"YEAR", "MONTH", "WEEK", "DAY", "HOUR", "MINUTE", "SECOND"}
+_OF_OTHERS = ("OPTIMIZE", "VACUUM", "RESTORE")
+"""Statements that Spark's own parser does not know."""
 _WHOLE = {TokenType.COMMAND, TokenType.SHOW}
 
 
 class StatementError(InvalidInputError):
-    """A statement is not understood. `tail`: its text from that place on."""
+    """A statement is not understood, or not done. `tail`: its text from that place on.
+
+    `is_known`: the error says what to use instead, so that Spark's parser, which may not know the statement, is not asked.
+    """
 
     default_kind = ErrorKind.INVALID_FILTER
     tail = ""
+    is_known = False
 
 
 def position_of(error: Exception, text: str) -> tuple[int, int] | tuple[()]:
@@ -304,11 +310,22 @@ class Statement:
 
     def refuse(self, problem: str) -> NoReturn:
         """Raise InvalidInputError that names the place."""
+        error = self._error(f"the statement is not understood: {problem}")
+        error.is_known = self.first_words[0] in _OF_OTHERS
+        raise error
+
+    def not_done(self, remedy: str) -> NoReturn:
+        """Raise InvalidInputError for what other formats do, which says what to use instead and names the place."""
+        error = self._error(f"this is not done here: {remedy}")
+        error.is_known = True
+        raise error
+
+    def _error(self, message: str) -> StatementError:
         tail = "" if self.done else self.text[self.tokens[self.at].start :]
         location = repr(tail[:30]) if tail else "the end"
-        error = StatementError(f"the statement is not understood: {problem}, at {location}")
+        error = StatementError(f"{message}, at {location}")
         error.tail = tail
-        raise error
+        return error
 
     def name(self) -> str:
         """Step over a dotted name; quoted parts lose their quotes."""

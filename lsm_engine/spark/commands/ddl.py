@@ -207,7 +207,7 @@ def _taken_key(options: dict[str, str]) -> list[str]:
 
 
 def _refuse_location(statement: Statement) -> NoReturn:
-    statement.refuse(
+    statement.not_done(
         "a table of the catalog lies in its warehouse; open one elsewhere with "
         "spark.sql(\"CREATE TABLE … USING lsm LOCATION '…'\"), without columns"
     )
@@ -245,7 +245,9 @@ def _refuse_transform(part: Statement) -> NoReturn:
     instead = _INSTEAD_OF_TRANSFORMS.get(
         transform, "add a column with the computed value to the table"
     )
-    part.refuse(f"partitions are values of columns, and {transform.lower()}(…) is none: {instead}")
+    part.not_done(
+        f"partitions are values of columns, and {transform.lower()}(…) is none: {instead}"
+    )
 
 
 class _Columns:
@@ -404,7 +406,7 @@ def _changes(table: Table, statement: Statement) -> list[SchemaChange]:
         # Clauses that Spark knows for other tables name the statement to use instead.
         for words, instead in _INSTEAD:
             if statement.takes(*words):
-                statement.refuse(f"{' '.join(words)} is not done here: {instead}")
+                statement.not_done(f"{' '.join(words)}: {instead}")
         statement.refuse(
             "ADD, DROP, RENAME or ALTER COLUMN, SET or UNSET TBLPROPERTIES is expected"
         )
@@ -440,8 +442,10 @@ def _added(column: Statement) -> Iterator[SchemaChange]:
             after = column.name()
         elif column.takes("DEFAULT"):
             default = column.default()
+        elif column.takes("NOT", "NULL"):
+            column.not_done("rows that are there have null in a new column: leave NOT NULL out")
         else:
-            column.refuse("rows that are there have null in a new column: leave NOT NULL out")
+            column.refuse("COMMENT, FIRST, AFTER or DEFAULT is expected")
     yield AddColumn(path, kind, comment=comment, first=first, after=after)
     for inner, text in comments_of(declared.fields[0].dataType, path):
         yield SetColumnComment(inner, text)
@@ -462,7 +466,9 @@ def _altered(statement: Statement) -> SchemaChange:
     if statement.takes("DROP", "NOT", "NULL"):
         return SetNullable(path)
     if statement.takes("SET", "NOT", "NULL"):
-        statement.refuse("files that are there may hold nulls: a column stays nullable once it is")
+        statement.not_done(
+            "files that are there may hold nulls: a column stays nullable once it is"
+        )
     if statement.takes("DROP", "DEFAULT"):
         return SetColumnDefault(path, None)
     if statement.takes("SET", "DEFAULT"):
@@ -664,7 +670,7 @@ def show_create_statement(spark: SparkSession, table: Table, statement: Statemen
 def show_partitions_statement(spark: SparkSession, table: Table, statement: Statement) -> DataFrame:
     """Run a SHOW PARTITIONS: those that have rows, in order."""
     if not statement.done:
-        statement.refuse("of some partitions: SELECT … FROM `table$partitions` WHERE …")
+        statement.not_done("of some partitions: SELECT … FROM `table$partitions` WHERE …")
     names = sorted(table.system("partitions")["partition"].to_pylist())
     return frame_of_rows(spark, [(name,) for name in names], {"partition": StringType()})
 

@@ -75,11 +75,11 @@ def _refuse_other_inserts(statement: Statement) -> None:
     """Raise InvalidInputError for what an INSERT of other formats takes behind the name of its table."""
     words = (statement.word(), statement.word(1), statement.word(2))
     if "REPLACE" in words:
-        statement.refuse("DELETE the rows first, or INSERT OVERWRITE … PARTITION")
+        statement.not_done("DELETE the rows first, or INSERT OVERWRITE … PARTITION")
     if words[0] == "IF":
-        statement.refuse("leave IF NOT EXISTS out: a partition is there once it has rows")
+        statement.not_done("leave IF NOT EXISTS out: a partition is there once it has rows")
     if words[:2] == ("WITH", "("):
-        statement.refuse(
+        statement.not_done(
             "options of a write are those of the table: ALTER TABLE … SET TBLPROPERTIES"
         )
 

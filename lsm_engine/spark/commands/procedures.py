@@ -311,9 +311,9 @@ def maintain_statement(spark: SparkSession, table: Table, statement: Statement) 
 
 def _optimize(statement: Statement) -> tuple[str, dict[str, Any]]:
     if statement.takes("WHERE"):
-        statement.refuse("name partitions: CALL sys.compact(…, partitions => 'day=2024-05-01')")
+        statement.not_done("name partitions: CALL sys.compact(…, partitions => 'day=2024-05-01')")
     if statement.takes("ZORDER"):
-        statement.refuse("rows lie in the order of the primary key; leave ZORDER BY out")
+        statement.not_done("rows lie in the order of the primary key; leave ZORDER BY out")
     return "compact", {"full": True}
 
 
@@ -329,7 +329,7 @@ def _vacuum(statement: Statement) -> tuple[str, dict[str, Any]]:
 def _restore(statement: Statement) -> tuple[str, dict[str, Any]]:
     statement.takes("TO")
     if not statement.takes("VERSION", "AS", "OF"):
-        statement.refuse("VERSION AS OF a snapshot's id or a tag is expected")
+        statement.not_done("VERSION AS OF a snapshot's id or a tag is expected")
     version = statement.literal()
     return "rollback_to_as_latest", {"snapshot" if version.isdigit() else "tag": version}
 
@@ -359,12 +359,12 @@ def _tag_or_branch(statement: Statement) -> tuple[str, dict[str, Any]]:
     statement.needs(kind.upper())
     for words in (("IF", "NOT", "EXISTS"), ("IF", "EXISTS")):
         if statement.takes(*words):
-            statement.refuse(f"leave {' '.join(words)} out")
+            statement.not_done(f"leave {' '.join(words)} out")
     keywords: dict[str, Any] = {kind: statement.name()}
     if drops:
         return f"delete_{kind}", keywords
     if kind == "branch":
-        statement.refuse(
+        statement.not_done(
             "a branch begins with a tag: CALL sys.create_tag, then CALL sys.create_branch(…, tag => …)"
         )
     if statement.takes("AS", "OF", "VERSION"):

@@ -363,7 +363,7 @@ class _Session:
         is_temporary = statement.takes("TEMPORARY", "VIEW") or statement.takes("TEMP", "VIEW")
         name = statement.path() if is_temporary else ()
         if len(name) != 1 or not statement.takes("AS"):
-            statement.refuse(
+            statement.not_done(
                 "of a state of the past, a branch or a system table Spark keeps no query, but CREATE TEMP VIEW name AS "
                 "SELECT …; sql(spark, 'SELECT …') is a DataFrame, for createOrReplaceTempView and cache"
             )
