@@ -24,7 +24,8 @@ from tests.dagster.lake import KEYS, MARKS, ORDERS, SCHEMA, Lake, rows
 pytestmark = MARKS
 
 RUNS = int(os.environ.get("LSM_PAUSED_RUNS", "3"))
-"""Runs with pauses, each at another seed."""
+"""Runs with pauses, each at others."""
+RUNS_PER_LAKE = 10
 READER = dg.AssetKey("eager_reader")
 
 
@@ -102,31 +103,40 @@ def missing_snapshots(lake: Lake) -> set[str]:
     return (live | set(lake.snapshots)) - recorded
 
 
-@pytest.mark.parametrize("seed", range(RUNS))
+@pytest.mark.parametrize("first", range(0, RUNS, RUNS_PER_LAKE))
 def test_an_eager_reader_never_starts_between_two_commits_of_one_run(
-    paused: PausedLake, monkeypatch: pytest.MonkeyPatch, seed: int
+    paused: PausedLake, monkeypatch: pytest.MonkeyPatch, first: int
 ) -> None:
-    chance = random.Random(seed)
+    chance = random.Random(first)
+    paused.kept = paused.lsm
     paused.write(rows(1))
     paused.requested_readers()
     paused.read()
     paused.requested_readers()
     early: list[str] = []
+    pauses = 0
 
     def pause() -> None:
-        if chance.random() < 0.5 and paused.requested_readers():
-            early.append(str(paused.lsm.existing_table("shop.orders").latest_snapshot().id))
+        nonlocal pauses
+        if chance.random() < 0.5:
+            pauses += 1
+            if paused.requested_readers():
+                early.append(str(paused.lsm.existing_table("shop.orders").latest_snapshot().id))
 
     pausing(monkeypatch, pause)
-    count = chance.randint(2, 4)
-    paused.write(*(rows(number) for number in range(count)))
-    assert not early
-    assert paused.requested_readers() == 1
-    paused.read()
-    assert not paused.requested_readers()
-    assert not missing_snapshots(paused)
-    events = [event.partition for event in paused.events(AssetKind.SNAPSHOTS)]
-    assert events == [str(number) for number in range(1, count + 2)], "each is recorded once"
+    commits = 1
+    for _ in range(min(RUNS_PER_LAKE, RUNS - first)):
+        count = chance.randint(2, 4)
+        paused.write(*(rows(number) for number in range(count)))
+        commits += count
+        assert not early
+        assert paused.requested_readers() == 1
+        paused.read()
+        assert not paused.requested_readers()
+        assert not missing_snapshots(paused)
+        events = [event.partition for event in paused.events(AssetKind.SNAPSHOTS)]
+        assert events == [str(number) for number in range(1, commits + 1)], "each is recorded once"
+    assert pauses
 
 
 @pytest.mark.parametrize("step", range(9))
