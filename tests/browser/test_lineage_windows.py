@@ -221,6 +221,39 @@ def test_no_label_lies_on_another_or_on_a_snapshot(tmp_path: Path) -> None:
     assert "s3://bucket/in 2013-01-03 at 12:00" in acted(page, links, anchor="#shop.orders/3")
 
 
+def test_fit_fills_the_height_of_a_long_history_and_its_labels_can_be_read(tmp_path: Path) -> None:
+    with served(tmp_path, 250) as url:
+        with lsm.open_catalog(
+            f"sqlite:///{tmp_path}/catalog.db", warehouse=str(tmp_path)
+        ) as catalog:
+            for number in range(5):
+                table = catalog.create_table(f"shop.t{number}", {"id": int}, primary_key="id")
+                source = Input(dataset="shop.orders", snapshot_id=240 + number)
+                who = Run(run_id="sum", engine="local", kind="upsert")
+                table.upsert([{"id": 1}], properties=provenance_properties(who, [source]))
+                table.create_tag("first")
+        page = tmp_path / "page.html"
+        page.write_bytes(urlopen(f"{url}lineage").read())
+    seen, zoom, height, lanes, letters, dots = acted(
+        page,
+        "document.getElementById('fit').click(); const seen = (() => {"
+        + LABELS
+        + """})();
+        const boxes = name => [...document.querySelectorAll(name)].map(each => each.getBoundingClientRect());
+        const lanes = boxes('.lane').map(box => box.top);
+        return [seen, camera.zoom, view.clientHeight, lanes.at(-1) - lanes[0], Math.min(...boxes('.node text:not(.covered)').map(box => box.height)),
+                Math.min(...boxes('.node circle').map(box => box.width))];
+        """,
+    )
+    assert zoom < 0.2
+    assert (seen["onto"], seen["struck"]) == ([], 0)
+    assert seen["edges"] == 5
+    assert seen["shown"] == 5, "each tag"
+    assert lanes > 0.8 * height
+    assert letters > 10
+    assert dots > 2
+
+
 def test_arrows_walk_through_the_picture_and_enter_opens(tmp_path: Path) -> None:
     with served(tmp_path, 60) as url:
         page = tmp_path / "page.html"
