@@ -246,6 +246,8 @@ NOT_DONE = [
     ("ALTER TABLE shop.parted WRITE ORDERED BY id", "order of the primary key"),
     ("ALTER TABLE shop.parted SET IDENTIFIER FIELDS id", "stays what it is"),
     ("CREATE TABLE shop.x LIKE shop.parted LOCATION '/tmp/x'", "without columns, at \"LOCATION"),
+    ("CREATE TABLE shop.x SHALLOW CLONE shop.parted", "copies the rows; a branch copies no file"),
+    ("CREATE TABLE IF NOT EXISTS shop.x CLONE shop.parted", r"AS SELECT \* FROM"),
     ("CREATE TABLE shop.x LIKE shop.parted STORED AS PARQUET", "USING and TBLPROPERTIES, at 'STORED"),
     ("CREATE TABLE shop.x (id INT, d DATE) USING lsm PARTITIONED BY (days(d))", r"days\(…\) is none: add a column"),
     ("CREATE TABLE shop.x (id INT, d DATE) USING lsm PARTITIONED BY (id, month(d))", r"month\(…\) is none: add a column"),

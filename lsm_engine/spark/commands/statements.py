@@ -436,6 +436,10 @@ class _Session:
         statement.needs("TABLE")
         ignores = creates and not replaces and statement.takes("IF", "NOT", "EXISTS")
         name = self._new_name(statement)
+        if statement.word() in _CLONES:
+            statement.not_done(
+                "CREATE TABLE … AS SELECT * FROM … copies the rows; a branch copies no file: CALL sys.create_branch"
+            )
         is_like = statement.takes("LIKE")
         new = self._like(statement, name) if is_like else create_statement(statement, name)
         statement.takes("AS")
@@ -718,6 +722,7 @@ _BEFORE_A_TARGET = (
     ("TRUNCATE", "TABLE"),
     ("UPDATE",),
 )
+_CLONES = ("CLONE", "SHALLOW", "DEEP")
 _CHANGE_FUNCTIONS = (
     "table_changes",
     "paimon_incremental_query",
@@ -765,7 +770,7 @@ def _makes_table(statement: Statement) -> bool:
 
 
 def _source_of_like(statement: Statement) -> tuple[str, ...] | None:
-    """Return the name of the table whose columns a CREATE TABLE … LIKE takes; None of any other statement."""
+    """Return the name of the table that a CREATE TABLE … LIKE, or CLONE, is about; None of any other statement."""
     tokens = statement.tokens
     words = [statement.word(index) for index in range(len(tokens))]
     behind = words.index("TABLE") + 1
@@ -773,8 +778,9 @@ def _source_of_like(statement: Statement) -> tuple[str, ...] | None:
     if behind >= len(tokens):
         return None
     end, _ = dotted(tokens, behind)
-    is_like = words[end : end + 1] == ["LIKE"] and end + 1 < len(tokens)
-    return dotted(tokens, end + 1)[1] if is_like else None
+    end += words[end : end + 2] in (["SHALLOW", "CLONE"], ["DEEP", "CLONE"])
+    is_copy = words[end : end + 1] in (["LIKE"], ["CLONE"]) and end + 1 < len(tokens)
+    return dotted(tokens, end + 1)[1] if is_copy else None
 
 
 def _provider(statement: Statement) -> str:
