@@ -307,7 +307,7 @@ class Changes(Accessor):
         *,
         after_millis: int | None = None,
         upto_millis: int | None = None,
-        mode: str = "auto",
+        mode: str | ChangeMode = "auto",
         columns: str | Sequence[str] | None = None,
         where: Filter | None = None,
         overwrites: bool = False,
@@ -355,7 +355,7 @@ class Changes(Accessor):
         *,
         after_millis: int | None = None,
         upto_millis: int | None = None,
-        mode: str = "auto",
+        mode: str | ChangeMode = "auto",
         columns: str | Sequence[str] | None = None,
         where: Filter | None = None,
         overwrites: bool = False,
@@ -383,7 +383,7 @@ class Changes(Accessor):
         after: Point | None = None,
         snapshot_id: int | None = None,
         timestamp_millis: int | None = None,
-        mode: str = "auto",
+        mode: str | ChangeMode = "auto",
         columns: str | Sequence[str] | None = None,
         where: Filter | None = None,
         consumer_id: str | None = None,
@@ -937,7 +937,7 @@ def _decoded_rows(stored: Sequence[bytes], fields: Sequence[DataField]) -> pa.Ta
     return partition_rows(pa.array(stored, pa.binary()), fields)
 
 
-def _mode(text: str) -> ChangeMode:
+def _mode(text: str | ChangeMode) -> ChangeMode:
     try:
         return ChangeMode(text)
     except ValueError as cause:

@@ -780,6 +780,7 @@ class Table:
         snapshot_id: int | str | None = None,
         tag: str | None = None,
         *,
+        as_of: Moment | None = None,
         as_of_millis: int | None = None,
         watermark: int | None = None,
         dry_run: bool = False,
@@ -787,7 +788,7 @@ class Table:
         """Roll back to a snapshot: later snapshots and tags are removed, and their ids are used again.
 
         Name one of: a snapshot, by its id, a tag, by its name in place of that or as `tag` (its snapshot may have expired), a time or a watermark, which
-        mean the newest snapshot at or before. Commits before the rollback's own are removed as well;
+        mean the newest snapshot at or before (`as_of` as in `scan`). Commits before the rollback's own are removed as well;
         later ones stay, and may wait for it. Data files are left to `remove_orphan_files`. Killed half
         way, the table is at the target already, and doing it again deletes the rest. Raises
         CommitConflictError beside another rollback or an expiry.
@@ -796,7 +797,7 @@ class Table:
             self.session,
             snapshot_id=snapshot_id,
             tag=tag,
-            as_of_millis=as_of_millis,
+            as_of_millis=as_of_millis if as_of is None else self._time_of(as_of),
             watermark=watermark,
         )
         return rollback.rollback(self.session, target, dry_run=dry_run)
@@ -806,11 +807,12 @@ class Table:
         snapshot_id: int | str | None = None,
         tag: str | None = None,
         *,
+        as_of: Moment | None = None,
         as_of_millis: int | None = None,
         watermark: int | None = None,
         **commit: Unpack[CommitOptions],
     ) -> Snapshot | None:
-        """Restore a former state by one commit: history stays, and writers may go on.
+        """Restore a former state by one commit: history stays, and writers may go on. Name it as in `rollback_to`.
 
         Returns the OVERWRITE snapshot made, None if nothing differs. A replay of a numbered commit
         returns the snapshot that it made, and undoes nothing that others committed since.
@@ -823,7 +825,7 @@ class Table:
             self.session,
             snapshot_id=snapshot_id,
             tag=tag,
-            as_of_millis=as_of_millis,
+            as_of_millis=as_of_millis if as_of is None else self._time_of(as_of),
             watermark=watermark,
         )
         return rollback.restore(self.session, target, identity)
@@ -867,7 +869,8 @@ class Table:
 
     def _identity(self, commit: CommitOptions, operation: str) -> CommitIdentity:
         for name in commit.keys() - CommitOptions.__annotations__.keys():
-            raise unknown_argument(operation, name)
+            method = "rollback_to_as_latest" if operation == "restore" else operation
+            raise unknown_argument(method, name)
         return commit_identity(self.session, **commit, operation=operation)
 
     # --- operations of accessors, under the names they had before ------------------------------

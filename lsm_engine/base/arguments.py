@@ -253,7 +253,11 @@ def _usage(function: Callable[..., Any]) -> str:
         for parameter in parameters
         if parameter.name != "self"
     ]
-    return f"{function.__name__}({', '.join(shown)})"
+    # A class is called by its own name.
+    name = function.__name__
+    if name == "__init__":
+        name = function.__qualname__.split(".")[-2]
+    return f"{name}({', '.join(shown)})"
 
 
 def _shown(value: Any) -> str:

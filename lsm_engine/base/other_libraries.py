@@ -65,6 +65,10 @@ TABLE: Mapping[str, str] = {
         ("partition_by", "partition_columns", "partition_keys"), "schema.partition_keys"
     ),
     **dict.fromkeys(("add_column", "add_columns"), "alter(lsm.AddColumn(name, type))"),
+    **dict.fromkeys(
+        ("add_constraint", "drop_constraint", "constraints"),
+        "scan(where=...) before a write: tables have no check constraints, only keys and NOT NULL",
+    ),
     **dict.fromkeys(("drop_column", "drop_columns"), "alter(lsm.DropColumn(name))"),
     "rename_column": "alter(lsm.RenameColumn(old, new))",
     **dict.fromkeys(("update_schema", "alter_columns"), "alter(...)"),
@@ -116,6 +120,9 @@ ARGUMENTS: Mapping[str, str] = {
     ),
     "schema_mode": "; altering(lsm.AddColumn(name, type)).upsert(rows) adds a column with its rows",
     "join_cols": "; upsert matches the primary key, merge(rows, on=[columns]) others",
+    **dict.fromkeys(
+        ("timestamp", "at", "as_of_timestamp", "datetime"), "; a point in time is as_of=datetime"
+    ),
     "mode": "; append, upsert and overwrite are methods of their own",
     "branch": "; branch(name) opens a branch",
     **dict.fromkeys(("selected_fields", "selected_columns"), "; columns are columns=[names]"),

@@ -83,7 +83,8 @@ _REMEDIES = {
 
 _WORDS_OF_THE_SHELL = {
     "add it with alter(AddColumn(...))": "lsm alter TABLE --add 'NAME TYPE' adds it",
-    "use append() and delete(keys)": "use lsm append and lsm delete FILES",
+    "use delete() with": "use lsm delete with",
+    "' and append(), or make": "' and lsm append, or make",
     "use append()": "use lsm append",
     "open it by catalog['database.table'] or open_table, or give ignore_if_exists=True": "--if-not-exists leaves it as it is",
     "existing='skip' leaves": "--existing skip leaves",

@@ -519,8 +519,8 @@ def check_merge(
     updates = any(clause.action is Action.UPDATE for clause in plan.clauses)
     if not schema.has_primary_key:
         raise UnsupportedError(
-            "rows of a table without a primary key cannot be merged, updated or deleted by a "
-            "condition; use append() and delete(keys), or make the table with a key",
+            "rows of a table without a primary key cannot be merged or updated; use delete() with the option "
+            "'deletion-vectors.enabled' and append(), or make the table with a key",
             table=session.name,
         )
     if updates and not engine.policy.keeps_newest_row:

@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any
 
@@ -31,9 +31,9 @@ from lsm_engine.types.table_schema import TableSchema
 
 
 @checks_all_arguments
-@record
+@dataclass(slots=True, kw_only=True, eq=False, repr=False)
 class Merge:
-    """A MERGE that is being built, as `table.merge(…)` returns it. Each `when_…` returns a new builder; `execute` runs it.
+    """A MERGE that is being built, as `table.merge(…)` returns it. Each `when_…` adds a clause; `execute` runs it.
 
     Clauses are asked in the order given, and the first whose condition holds decides about a row. Conditions are
     SQL text, predicates or Arrow expressions; columns are called `source.x` and `target.x`, or plain
@@ -111,7 +111,9 @@ class Merge:
         values: Mapping[str, Any] | None = None,
     ) -> "Merge":
         clause = Clause(match=match, action=action, condition=condition, values=values)
-        return replace(self, plan=replace(self.plan, clauses=(*self.plan.clauses, clause)))
+        # The builder itself: a clause whose result is not assigned counts, too.
+        self.plan = replace(self.plan, clauses=(*self.plan.clauses, clause))
+        return self
 
 
 def merge_into(

@@ -5,6 +5,7 @@ column = value, also == <> != < <= > >=, either way round, or two columns
 any side may be computed: upper(name) = 'A', price * 2 > 5, year(dt) = 2026 (see below)
 column [NOT] IN (value, …)     column [NOT] BETWEEN value AND value
 column IS [NOT] NULL           column [NOT] LIKE 'x%' (% any text, _ any letter)
+a IS [NOT] DISTINCT FROM b     a <=> b (equal, or both null)
 a boolean column by itself     TRUE, FALSE
 names: plain, or "with blanks", or `with blanks`
 values: 12  -1.5  'text' ('' is a quote)  true  X'00ff'  DATE '2024-05-01'
@@ -29,6 +30,7 @@ from lsm_engine.types.arrow_types import arrow_type, char_length
 from lsm_engine.types.type_text import type_of_text
 
 FILTER_CHARACTERS_MAX = 20_000
+_DECIMAL_DIGITS_MAX = 38
 
 _COMPARISONS: dict[type[exp.Expr], Comparison] = {
     exp.EQ: Comparison.EQUAL,
@@ -317,7 +319,7 @@ def shown_sql(node: exp.Expr) -> str:
 # sqlglot parses, Arrow computes. Null makes null, as in SQL; numbers that do not fit raise.
 #
 # column, source.column, target.column     12  -1.5  'text'  NULL  TRUE  X'00ff'  DATE '2024-05-01'
-# + - * / %   ||   = <> < <= > >=   AND OR NOT   IS [NOT] NULL   [NOT] IN (…)   [NOT] BETWEEN   [NOT] LIKE
+# + - * / %   ||   = <> < <= > >= <=>   AND OR NOT   IS [NOT] NULL   [NOT] IN (…)   [NOT] BETWEEN   [NOT] LIKE
 # CASE WHEN … THEN … ELSE … END   IF(c, a, b)   COALESCE   NULLIF   GREATEST   LEAST   CAST(x AS type)
 # UPPER   LOWER   TRIM   LENGTH   CONCAT   SUBSTRING   REPLACE   STARTS_WITH   ILIKE
 # ABS   ROUND   FLOOR   CEIL   SQRT   SIGN   POWER
@@ -372,7 +374,8 @@ _PARTS = {
     "YEAR": pc.year, "QUARTER": pc.quarter, "MONTH": pc.month, "DAY": pc.day,
     "HOUR": pc.hour, "MINUTE": pc.minute, "SECOND": pc.second,
 }  # fmt: skip
-_CONDITIONS = (*_COMPARISONS, exp.Between, exp.In, exp.Like, exp.Is, exp.Func)
+_NULL_SAFE = (exp.NullSafeEQ, exp.NullSafeNEQ)
+_CONDITIONS = (*_COMPARISONS, *_NULL_SAFE, exp.Between, exp.In, exp.Like, exp.Is, exp.Func)
 """Expressions that are conditions, or functions that may be."""
 
 
@@ -463,14 +466,12 @@ class _ValueReader:
             case exp.Literal() | exp.Boolean() | exp.Null() | exp.HexString():
                 return _literal(node)
             case exp.Div():
-                operand, divisor = self.value(node.this), self.value(node.expression)
-                # SQL divides two integers exactly here, while Arrow would cut the quotient.
-                are_integers = pa.types.is_integer(operand.type) and pa.types.is_integer(
-                    divisor.type
-                )
-                return pc.divide_checked(
-                    pc.cast(operand, pa.float64()) if are_integers else operand, divisor
-                )
+                return _quotient(self.value(node.this), self.value(node.expression))
+            case exp.NullSafeEQ() | exp.NullSafeNEQ():
+                pair = self._pair(node.this, node.expression)
+                are_null = pc.and_(*map(pc.is_null, pair))
+                equal = pc.coalesce(pc.equal(*pair), are_null)
+                return equal if isinstance(node, exp.NullSafeEQ) else pc.invert(equal)
             case exp.Mod():
                 operand, divisor = self.value(node.this), self.value(node.expression)
                 quotient = pc.divide_checked(operand, divisor)
@@ -555,7 +556,7 @@ class _ValueReader:
         )
         # Only a comparison of CHAR ignores blanks at the end.
         if not is_char or None in widths:
-            return left_value, right_value
+            return _comparable(*_decimals([left_value, right_value]))
         width = max(width or 0 for width in widths)
         return pc.utf8_rpad(left_value, width, " "), pc.utf8_rpad(right_value, width, " ")
 
@@ -636,9 +637,46 @@ def _as_text(value: Value) -> Value:
 
 def _alike(values: Sequence[Value]) -> list[Value]:
     """Return values as the narrowest type that holds all of them."""
+    values = _decimals(values)
     kinds = [pa.schema([("", value.type)]) for value in values]
     kind = pa.unify_schemas(kinds, promote_options="permissive").field(0).type
     return [value if value.type == kind else pc.cast(value, kind) for value in values]
+
+
+def _decimals(values: Sequence[Value]) -> list[Value]:
+    """Return values, whole numbers beside decimals as decimals of their digits."""
+    if not any(pa.types.is_decimal(value.type) for value in values):
+        return list(values)
+    return [_decimal(value) if pa.types.is_integer(value.type) else value for value in values]
+
+
+def _decimal(value: Value) -> Value:
+    if isinstance(value, pa.Scalar) and value.is_valid:
+        return pa.scalar(Decimal(value.as_py()))
+    return pc.cast(value, pa.decimal128(19, 0))
+
+
+def _comparable(first: Value, second: Value) -> tuple[Value, Value]:
+    """Return two values, as doubles if they are decimals that no decimal type holds both of."""
+    kinds = [first.type, second.type]
+    if not all(map(pa.types.is_decimal, kinds)):
+        return first, second
+    digits = max(kind.precision - kind.scale for kind in kinds) + max(kind.scale for kind in kinds)
+    if digits <= _DECIMAL_DIGITS_MAX:
+        return first, second
+    return pc.cast(first, pa.float64()), pc.cast(second, pa.float64())
+
+
+def _quotient(operand: Value, divisor: Value) -> Value:
+    operand, divisor = _decimals([operand, divisor])
+    # SQL divides two integers exactly here, while Arrow would cut the quotient.
+    if pa.types.is_integer(operand.type) and pa.types.is_integer(divisor.type):
+        return pc.divide_checked(pc.cast(operand, pa.float64()), divisor)
+    try:
+        return pc.divide_checked(operand, divisor)
+    except pa.ArrowInvalid:
+        # Of decimals: the exact quotient may have more digits than a decimal. A division by zero fails again.
+        return pc.divide_checked(*(pc.cast(value, pa.float64()) for value in (operand, divisor)))
 
 
 def _greatest(parts: Sequence[Value]) -> Value:

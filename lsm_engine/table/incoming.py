@@ -2,6 +2,7 @@
 
 import functools
 import os
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from itertools import accumulate
@@ -47,6 +48,8 @@ _WIDENS = {
     ("binary_view", "binary"),
     ("date", "timestamp"),
 }
+_INDEX = re.compile(r"__index_level_\d+__")
+"""The name that Arrow gives to the index of a pandas frame that has none."""
 _DIGITS = {"decimal128": 38, "decimal256": 76}
 _WHOLE_DIGITS = 20  # of a whole number of 64 bits
 
@@ -465,7 +468,7 @@ def open_rows(rows: Any, table: TableSchema | None = None) -> pa.RecordBatchRead
     if isinstance(reader, pa.RecordBatchReader):
         pass
     elif hasattr(rows, "__arrow_c_stream__") or hasattr(rows, "__arrow_c_array__"):
-        reader = _exported(rows)
+        reader = _without_index(_exported(rows))
     else:
         raise InvalidInputError(
             "rows must be Arrow data (a pyarrow Table, a polars or pandas frame, a DuckDB result) "
@@ -477,6 +480,16 @@ def open_rows(rows: Any, table: TableSchema | None = None) -> pa.RecordBatchRead
     if doubled:
         raise InvalidInputError("two columns share a name; rename one", columns=doubled)
     return decoded(pa.RecordBatchReader.from_batches(reader.schema, _validated_batches(reader)))
+
+
+def _without_index(reader: pa.RecordBatchReader) -> pa.RecordBatchReader:
+    """Return a stream without the index of a pandas frame, unless it has a name: only positions are lost."""
+    metadata = reader.schema.metadata or {}
+    names = [name for name in reader.schema.names if not _INDEX.fullmatch(name)]
+    if b"pandas" not in metadata or len(names) == len(reader.schema.names):
+        return reader
+    schema = pa.schema([reader.schema.field(name) for name in names])
+    return pa.RecordBatchReader.from_batches(schema, (batch.select(names) for batch in reader))
 
 
 def _exported(rows: Any) -> pa.RecordBatchReader:
@@ -570,13 +583,21 @@ class Conformer:
         names = set(self._table.names) | ({ROW_KIND_COLUMN} if self._kinds.is_given else set())
         unknown = [name for name in incoming.names if name not in names]
         if unknown:
-            otherwise = "; add it with alter(AddColumn(...))"
-            hint = did_you_mean(unknown[0], self._table.names, otherwise)
+            hint = did_you_mean(unknown[0], self._table.names, self._unknown_column_hint())
             raise InvalidInputError(
                 f"the table has no column {unknown[0]!r}{hint}",
                 kind=ErrorKind.NO_SUCH_COLUMN,
                 columns=unknown,
             )
+        self._check_required(incoming)
+
+    def _unknown_column_hint(self) -> str:
+        if self._deletes:
+            keys = ", ".join(map(repr, self._table.primary_keys))
+            return f"; a delete by rows takes the key alone, such as rows[[{keys}]]"
+        return "; add it with alter(AddColumn(...)), or open the table again if it was added since"
+
+    def _check_required(self, incoming: pa.Schema) -> None:
         needed = set(self._required)
         if not self._deletes and not self._kinds.has_kinds:
             needed |= {

@@ -194,6 +194,13 @@ def _with_field(
     return replace(schema, fields=edited(schema.fields, path[:-1], edit))
 
 
+def _default_text(value: object) -> str | None:
+    """Return a default as schemas store it."""
+    if value is None or isinstance(value, str):
+        return value
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
 def _altered(
     schema: TableSchema,
     field: DataField,
@@ -206,13 +213,15 @@ def _altered(
         case SetColumnComment():
             return replace(field, description=change.comment)
         case SetColumnDefault():
-            check_default(schema, path, change.value)
-            return replace(field, default_value=change.value)
+            default = _default_text(change.value)
+            check_default(schema, path, default)
+            return replace(field, default_value=default)
         case SetNullable():
             if not change.nullable and field.type.nullable:
                 # A schema change rewrites no file, and nothing proves that no file has a null.
                 raise InvalidInputError(
-                    f"column {name!r} may hold nulls already, so it cannot refuse them now",
+                    f"column {name!r} allows nulls, and files that are there may have some, so it cannot refuse them "
+                    "now; make a new table with the column NOT NULL, and append the rows",
                     kind=ErrorKind.INVALID_SCHEMA,
                     column=name,
                 )

@@ -5,6 +5,8 @@ name has dots, the text has backquotes, "`a.b`", or the name is a tuple, ("a.b",
 """
 
 from dataclasses import dataclass
+from datetime import date, time
+from decimal import Decimal
 from typing import Any, TypeAlias, TypeVar, dataclass_transform
 
 import pyarrow as pa
@@ -65,7 +67,7 @@ class ChangeType:
 
 @_change
 class SetNullable:
-    """Allows nulls in a column. To forbid them is refused: old files may have some."""
+    """Allows nulls in a column. To forbid them in a column that allows them is refused: old files may have some."""
 
     name: Path
     nullable: bool = True
@@ -81,13 +83,13 @@ class SetColumnComment:
 
 @_change
 class SetColumnDefault:
-    """The default of a column, as text, for nulls in new rows; None: null. Old rows keep their values.
+    """The default of a column, a value or its text, for nulls in new rows; None: null. Old rows keep their values.
 
     Fields within columns have none.
     """
 
     name: Path
-    value: str | None
+    value: str | bool | int | float | Decimal | date | time | None
 
 
 @_change

@@ -235,8 +235,11 @@ def parse_field(stored: dict[str, Any]) -> DataField:
 def _parse_scalar(text: str) -> ScalarType:
     match = _TEXT.fullmatch(text.strip().upper())
     if match is None:
+        hint = _SUCH_AS
+        if " DEFAULT " in text.upper():
+            hint = "a default is set by alter(SetColumnDefault(column, value)), in a shell by lsm alter --default"
         raise InvalidInputError(
-            f"{text!r} is not a column type; {_SUCH_AS}", kind=ErrorKind.UNSUPPORTED_TYPE, type=text
+            f"{text!r} is not a column type; {hint}", kind=ErrorKind.UNSUPPORTED_TYPE, type=text
         )
     name = match["name"]
     zone = (match["zone"] or "").split()
