@@ -33,11 +33,13 @@ from lsm_engine.types.arrow_types import type_of_field
 from lsm_engine.types.table_schema import TableSchema
 from lsm_engine.types.text_columns import (
     TextForms,
+    form_hint,
     has_other_digits,
     infer_type,
     is_number,
     is_text,
     json_texts,
+    newlines_before,
     parse_column,
     plain_rows,
     texts_of_rows,
@@ -635,7 +637,7 @@ class _TypedLines:
                 ),
                 "row": row_texts,
             },
-            "" if reason == _NO_COLUMN else _hint(self.schema.field(column).type),
+            "" if reason == _NO_COLUMN else form_hint(self.schema.field(column).type),
         )
 
     def _row_texts(self, rows: pa.RecordBatch, lines: Any) -> Any:
@@ -650,21 +652,6 @@ def _reason(field: pa.Field) -> str:
     except (InvalidInputError, UnsupportedError):
         kind = str(field.type)
     return f"is not of type {kind}"
-
-
-def _hint(kind: pa.DataType) -> str:
-    """Return the options that read other forms of a type, for an error."""
-    if pa.types.is_date(kind):
-        return "other forms than 2026-06-30 need date_format='%d.%m.%Y' or the like; "
-    if pa.types.is_time(kind):
-        return "other forms than 17:30:00 need time_format='%H.%M' or the like; "
-    if pa.types.is_timestamp(kind):
-        return (
-            "other forms than 2026-06-30 17:30 need timestamp_format='%d.%m.%Y %H:%M' or the like; "
-        )
-    if pa.types.is_decimal(kind) or pa.types.is_floating(kind):
-        return "decimal_point=',' and thousands='.' read other forms; "
-    return ""
 
 
 class _CsvFile(_TypedLines):
@@ -742,6 +729,12 @@ class _CsvFile(_TypedLines):
         chosen = self._form.names
         if not chosen and not self._form.header and self._target.schema is not None:
             chosen = tuple(self._target.schema.names)
+        doubled = sorted({name for name in names if names.count(name) > 1})
+        if doubled and not chosen:
+            raise InvalidInputError(
+                f"{_shown(self._path)} has several columns {doubled[0]!r}; names=[...] names all columns",
+                columns=doubled,
+            )
         if chosen:
             if len(chosen) != len(names):
                 raise InvalidInputError(
@@ -770,8 +763,9 @@ class _CsvFile(_TypedLines):
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Yield typed batches."""
         batch, self._first = self._next() if self._first is None else self._first, None
+        last_row: tuple[int, str | None] = (0, None)
         while batch is not None:
-            newlines = _newlines_before(batch)
+            newlines = newlines_before(batch)
             self._report_invalid(batch.num_rows, newlines)
             first_place = self._row_count
 
@@ -783,14 +777,46 @@ class _CsvFile(_TypedLines):
 
             filled = _without_blank_rows(batch, line_numbers)
             yield self._typed(*filled)
+            if batch.num_rows:
+                last_line = int(line_numbers(np.array([batch.num_rows - 1]))[0])
+                last_row = last_line, batch.column(batch.num_columns - 1)[-1].as_py()
             self._row_count += batch.num_rows
             self._newline_count += 0 if newlines is None else int(newlines[-1])
             self._joined.forget(int(self._row_numbers(self._row_count)) + self._newline_count)
             batch = self._next()
         self._report_invalid(0, None)
+        self._require_closed_quote(*last_row)
+
+    def _require_closed_quote(self, line: int, value: str | None) -> None:
+        """Raise InvalidInputError if the value that ends the file has a quote that nothing closes.
+
+        It holds the lines behind it, which are lost as rows: no such line can be left out.
+        """
+        quote = self._form.quote
+        if not quote:
+            return
+        end = self._joined.end.decode(errors="replace").rstrip("\r\n")
+        is_even = (len(end) - len(end.rstrip(quote))) % 2 == 0
+        is_open = value is not None and (
+            ("\n" in value and is_even)
+            or (end.endswith(f"{quote}{value}") and not (is_even and not value))
+        )
+        if self._invalid_rows and not is_open:
+            text, number = self._invalid_rows[-1].text or "", self._invalid_rows[-1].number
+            is_last = end.endswith(text.rstrip("\r\n"))
+            is_open = is_last and "\n" in text and text.count(quote) % 2 == 1
+            line = number + self._newline_count
+        if is_open:
+            raise InvalidInputError(
+                f"{_shown(self._path)}, line {line}: a quote is not closed, so the lines behind it are part of "
+                "its value; close it, or quote='' reads quotes as text",
+                kind=ErrorKind.INVALID_ROWS,
+                file=self._path,
+                line=line,
+            )
 
     def _row_texts(self, rows: pa.RecordBatch, lines: Any) -> Any:
-        newlines = _newlines_before(rows)
+        newlines = newlines_before(rows)
         counts = np.zeros(len(lines), np.int64) if newlines is None else np.diff(newlines)
         return self._joined.lines(lines, lines + counts)
 
@@ -814,18 +840,6 @@ class _CsvFile(_TypedLines):
             reason = f"{actual} values where {expected} are expected: {row.text!r}"
             facts = (self._path, line, None, None, reason, row.text)
             self._rejects.add(dict(zip(_REJECTS.names, ([fact] for fact in facts), strict=True)))
-
-
-def _newlines_before(batch: pa.RecordBatch) -> Any:
-    """Return how many line ends values have before each row, and in all; None without any."""
-    counts = None
-    for column in batch.columns:
-        newlines = pc.fill_null(pc.count_substring(column, "\n"), 0)
-        if pc.any(pc.greater(newlines, 0)).as_py():
-            counts = newlines if counts is None else pc.add(counts, newlines)
-    if counts is None:
-        return None
-    return np.concatenate([[0], np.cumsum(counts.to_numpy())])
 
 
 def _without_blank_rows(
@@ -866,6 +880,7 @@ class _JoinedStream:
         self._line_end = b"\n" if b"\n" in head else b"\r"
         self._blocks: list[bytes] | None = [] if keeps_lines else None
         self._first_line = 1
+        self.end = b""
 
     def read(self, size: int = -1) -> bytes:
         """Return `size` bytes, fewer only at the end: the first block decides about types."""
@@ -877,6 +892,8 @@ class _JoinedStream:
             block += piece
         if self._blocks is not None:
             self._blocks.append(block)
+        # The last bytes that were read: a row that ends the file is in them, or longer than a block.
+        self.end = block or self.end
         return block
 
     def lines(self, first: Any, last: Any) -> list[str]:

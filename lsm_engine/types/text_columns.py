@@ -6,6 +6,7 @@ text that keeps every digit, binary lower-case hexadecimal text, floats that JSO
 
 import json
 import math
+import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -79,10 +80,11 @@ def parse_texts(texts: pa.Array, kind: pa.DataType, forms: TextForms = ISO_FORMS
     if pa.types.is_date(kind):
         if not forms.date_format:
             return texts.cast(kind)
-        return _moments(texts, forms.date_format).cast(pa.date32(), safe=False).cast(kind)
+        return _moments(texts, forms.date_format, kind).cast(pa.date32(), safe=False).cast(kind)
     if pa.types.is_timestamp(kind):
         if forms.timestamp_format:
-            return _moments(texts, forms.timestamp_format).cast(pa.timestamp(kind.unit)).cast(kind)
+            moments = _moments(texts, forms.timestamp_format, kind)
+            return moments.cast(pa.timestamp(kind.unit)).cast(kind)
         return texts.cast(kind) if kind.tz is None else _instants(texts, kind)
     if pa.types.is_time(kind):
         return _times(texts, kind, forms.time_format)
@@ -90,7 +92,12 @@ def parse_texts(texts: pa.Array, kind: pa.DataType, forms: TextForms = ISO_FORMS
         return _bytes(texts).cast(kind)
     if is_number(kind):
         texts = _plain_numbers(texts, forms)
-    return texts.cast(kind)
+    values = texts.cast(kind)
+    if pa.types.is_floating(kind):
+        is_named = pc.match_substring(texts, "inf", ignore_case=True)
+        if pc.any(pc.and_(pc.is_inf(values), pc.invert(is_named))).as_py():
+            raise pa.ArrowInvalid("a number is too large")
+    return values
 
 
 def parse_column(
@@ -170,7 +177,9 @@ def has_other_digits(texts: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def _inferred_types(forms: TextForms) -> list[pa.DataType]:
-    zoned = [] if forms.timestamp_format else [pa.timestamp("us", "UTC")]
+    formats = forms.timestamp_format
+    has_zones = not formats or any("%z" in form for form in formats)
+    zoned = [pa.timestamp("us", "UTC")] if has_zones else []
     return [pa.int64(), pa.float64(), pa.bool_(), pa.date32(), pa.timestamp("us"), *zoned]
 
 
@@ -186,6 +195,33 @@ def _fits(values: pa.Array, kind: pa.DataType, forms: TextForms) -> bool:
         if not pc.all(pc.match_substring_regex(numbers, r"^\s*[+-]?\d+\s*$")).as_py():
             return False
     return parse_column(values, kind, forms)[1] is None
+
+
+def form_hint(kind: pa.DataType) -> str:
+    """Return the options that read other forms of a type, for an error. They are those of `read_files`."""
+    if pa.types.is_date(kind):
+        return "other forms than 2026-06-30 need date_format='%d.%m.%Y' or the like; "
+    if pa.types.is_time(kind):
+        return "other forms than 17:30:00 need time_format='%H.%M' or the like; "
+    if pa.types.is_timestamp(kind):
+        return (
+            "other forms than 2026-06-30 17:30 need timestamp_format='%d.%m.%Y %H:%M' or the like; "
+        )
+    if pa.types.is_decimal(kind) or pa.types.is_floating(kind):
+        return "decimal_point=',' and thousands='.' read other forms; "
+    return ""
+
+
+def newlines_before(batch: pa.RecordBatch) -> Any:
+    """Return how many line ends values have before each row, and in all; None without any."""
+    counts = None
+    for column in batch.columns:
+        newlines = pc.fill_null(pc.count_substring(column, "\n"), 0)
+        if pc.any(pc.greater(newlines, 0)).as_py():
+            counts = newlines if counts is None else pc.add(counts, newlines)
+    if counts is None:
+        return None
+    return np.concatenate([[0], np.cumsum(counts.to_numpy())])
 
 
 def is_text(kind: pa.DataType) -> bool:
@@ -206,7 +242,15 @@ def _is_binary(kind: pa.DataType) -> bool:
 
 def _plain_numbers(texts: pa.Array, forms: TextForms) -> pa.Array:
     if forms.thousands:
-        texts = pc.replace_substring(texts, forms.thousands, "")
+        sign, point = re.escape(forms.thousands), re.escape(forms.decimal_point)
+        texts = pc.utf8_trim_whitespace(texts)
+        # A sign between other groups is a mistake, or a decimal point. India's groups have two digits.
+        grouped = (
+            rf"^[+-]?(\d+|\d{{1,3}}({sign}\d{{2,3}})*{sign}\d{{3}})?({point}\d*)?([eE][+-]?\d+)?$"
+        )
+        is_number = pc.match_substring_regex(texts, grouped)
+        joined = pc.replace_substring(texts, forms.thousands, "")
+        texts = pc.if_else(is_number, joined, pc.replace_substring(texts, forms.thousands, "?"))
     if forms.decimal_point != ".":
         # A point is no digit of such a number.
         texts = pc.replace_substring(texts, ".", "?")
@@ -221,9 +265,12 @@ def _booleans(texts: pa.Array) -> pa.Array:
     return pc.less(words, len(_TRUE))
 
 
-def _moments(texts: pa.Array, formats: Sequence[str]) -> pa.Array:
+def _moments(texts: pa.Array, formats: Sequence[str], kind: pa.DataType) -> pa.Array:
     moments = pa.nulls(len(texts), pa.timestamp("s"))
     for form in formats:
+        if "%z" in form and not (pa.types.is_timestamp(kind) and kind.tz):
+            # A time with an offset is an instant, and UTC would be another hour or day.
+            continue
         parsed = pc.strptime(texts, form, "s", error_is_null=True).cast(pa.timestamp("s"))
         moments = pc.coalesce(moments, _as_written(texts, parsed, form))
     if moments.null_count > texts.null_count:
@@ -269,7 +316,7 @@ def _times(texts: pa.Array, kind: pa.DataType, formats: Sequence[str]) -> pa.Arr
     if not formats:
         moments = day_texts.cast(pa.timestamp("us"))
     else:
-        moments = _moments(day_texts, [f"%Y-%m-%d {form}" for form in formats])
+        moments = _moments(day_texts, [f"%Y-%m-%d {form}" for form in formats], kind)
         moments = moments.cast(pa.timestamp("us"))
     return moments.cast(pa.time64("us")).cast(kind)
 

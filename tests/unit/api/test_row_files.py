@@ -643,3 +643,88 @@ def test_a_json_value_of_another_type_than_those_before_it_rejects_its_line(
 def test_a_json_value_of_no_type_is_rejected_with_its_column(tmp_path: Path) -> None:
     with pytest.raises(InvalidInputError, match=r"line 2, column 'z': JSON parse error: .*array"):
         rows_of(tmp_path, '{"id": 1}\n{"id": 2, "z": [1, []]}\n', name="a.jsonl")
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ('id,v\n1,"abc\n2,d\n', 2),
+        ('id,v\n1,x\n2,"abc', 3),
+        ('id,v\n1,"a\nb"\n\n2,"abc\n3,d\n5,f\n', 5),
+        ('id,v\n0,w\n"1,x\n2,y\n3,z\n', 3),
+        ('id,v\n1,"say ""\n2,d""', 2),
+    ],
+)
+@pytest.mark.parametrize("on_error", ["fail", "skip"])
+def test_a_quote_that_is_not_closed_fails_the_load(
+    tmp_path: Path, text: str, line: int, on_error: str
+) -> None:
+    schema = pa.schema([("id", pa.int64()), ("v", pa.string())])
+    with pytest.raises(InvalidInputError, match=r"a.csv, line \d+: ") as error:
+        rows_of(tmp_path, text, schema, on_error=on_error)
+    if on_error == "skip":
+        assert "a quote is not closed" in str(error.value)
+    assert error.value.facts["line"] == line
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'id,v\n1,"a\nb"\n',
+        'id,v\n1,"a\nb""c"""',
+        'id,v\n1,""\n',
+        'id,v\n1,5" pipe\n',
+        'id,v\r\n1,"a\r\nb"\r\n',
+        'id,v\n1,x\n"",""',
+    ],
+)
+def test_a_quote_that_is_closed_is_none(tmp_path: Path, text: str) -> None:
+    schema = pa.schema([("id", pa.int64()), ("v", pa.string())])
+    assert rows_of(tmp_path, text, schema)["id"][0].as_py() == 1
+
+
+def test_quotes_without_a_meaning_are_text(tmp_path: Path) -> None:
+    found = rows_of(tmp_path, 'id,v\n1,"a\n2,b\n', quote="")
+    assert found["v"].to_pylist() == ['"a', "b"]
+
+
+NUMBERS = [
+    ("1.234,5", 1234.5), ("12.5", None), ("1.23", None), ("1..0", None), (".5", None), ("12", 12.0),
+    ("1.00.000", 100000.0), ("-1.234.567", -1234567.0), (" 1.234 ", 1234.0), ("1234,5", 1234.5),
+    ("1.234,5.6", None), ("1e3", 1000.0), ("0,5", 0.5),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "value"), NUMBERS, ids=[text for text, _ in NUMBERS])
+def test_thousands_are_groups_of_digits(tmp_path: Path, text: str, value: float | None) -> None:
+    options = {"delimiter": ";", "thousands": ".", "decimal_point": ",", "on_error": "skip"}
+    for kind in (pa.float64(), pa.decimal128(10, 2)):
+        found = rows_of(tmp_path, f"v;w\n{text};1\n", pa.schema([("v", kind)]), **options)
+        values = [None if item is None else float(item) for item in found["v"].to_pylist()]
+        assert values == ([] if value is None else [value])
+
+
+@pytest.mark.parametrize("kind", [pa.float64(), pa.float32()])
+def test_a_number_beyond_a_double_is_refused(tmp_path: Path, kind: pa.DataType) -> None:
+    schema = pa.schema([("x", kind)])
+    with pytest.raises(InvalidInputError, match="line 3, column 'x': '1e400' is not of type"):
+        rows_of(tmp_path, "x\n1e3\n1e400\n", schema)
+    assert rows_of(tmp_path, "x\ninf\n-Infinity\n", schema)["x"].to_pylist() == [
+        float("inf"),
+        float("-inf"),
+    ]
+
+
+def test_an_offset_is_no_part_of_a_time_without_a_zone(tmp_path: Path) -> None:
+    text, form = "t\n01.02.2026 10:00 +0200\n", "%d.%m.%Y %H:%M %z"
+    for kind, option in ((pa.timestamp("us"), "timestamp_format"), (pa.date32(), "date_format")):
+        with pytest.raises(InvalidInputError, match="line 2, column 't'"):
+            rows_of(tmp_path, text, pa.schema([("t", kind)]), **{option: form})
+    instant = datetime.fromisoformat("2026-02-01T08:00:00+00:00")
+    assert rows_of(tmp_path, text, timestamp_format=form)["t"].to_pylist() == [instant]
+
+
+def test_a_header_with_a_name_twice_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInputError, match=r"a.csv has several columns 'v'; names="):
+        rows_of(tmp_path, "id,v,v\n1,2,3\n")
+    assert rows_of(tmp_path, "id,v,v\n1,2,3\n", names=["id", "v", "w"]).num_rows == 1
