@@ -50,6 +50,11 @@ def iceberg_spark() -> Iterator[IcebergSpark]:
     with tempfile.TemporaryDirectory() as folder:
         settings = ICEBERG.configured(Path(folder)) | {
             "spark.master": "local[1]",
+            # Tables are small: compiling what a query runs costs more than it saves, half of a read.
+            "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+            "spark.sql.codegen.wholeStage": "false",
+            "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+            "spark.sql.adaptive.enabled": "false",
             # Tables by path are of this catalog. It would show an older snapshot for 30 s.
             catalog: "org.apache.iceberg.spark.SparkCatalog",
             f"{catalog}.type": "hadoop",
