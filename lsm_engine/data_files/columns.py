@@ -90,13 +90,12 @@ def _type_with_ids(value: DataType, field_id: int, depth: int = 1) -> pa.DataTyp
             return arrow_type(value)
 
 
-def lacks_member_ids(column: pa.Field) -> bool:
-    """Whether a member of a column, as it was read from Parquet, has no field id."""
+def field_ids(column: pa.Field) -> tuple[bytes | None, ...]:
+    """Return the field ids of a column and its members, as it was read from Parquet; None where there is none."""
     kind = column.type
     is_map = pa.types.is_map(kind)
     members = (
         [kind.key_field, kind.item_field] if is_map else map(kind.field, range(kind.num_fields))
     )
-    return any(
-        FIELD_ID not in (member.metadata or {}) or lacks_member_ids(member) for member in members
-    )
+    own = (column.metadata or {}).get(FIELD_ID)
+    return (own, *(number for member in members for number in field_ids(member)))

@@ -509,10 +509,11 @@ def warnings_of(session: TableSession, snapshots: Sequence[Snapshot]) -> Iterato
         )
 
 
-def _iceberg_warnings(session: TableSession) -> Iterator[str]:
+def _iceberg_warnings(session: TableSession, *, deep: bool) -> Iterator[str]:
     """Yield what is wrong with the table's Iceberg metadata, which can be written again: the table is sound."""
     if not session.paths.branch_name and session.options.writes_iceberg:
-        for text in import_module("lsm_engine.table.iceberg_state").warnings_of(session):
+        state = import_module("lsm_engine.table.iceberg_state")
+        for text in state.warnings_of(session, deep=deep):
             yield f"warning: {text}"
 
 
@@ -712,7 +713,7 @@ class _Verification:
     def chain(self, snapshots: Sequence[Snapshot]) -> None:
         """Ids follow each other, and each total is the one before plus its own delta."""
         self._warnings += warnings_of(self._session, snapshots)
-        self._warnings += _iceberg_warnings(self._session)
+        self._warnings += _iceberg_warnings(self._session, deep=self._rows is not None)
         listed_ids = frozenset(
             self._session.snapshots.listed_ids()
         )  # damaged ones are listed already

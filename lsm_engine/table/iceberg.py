@@ -30,7 +30,7 @@ from lsm_engine.base.errors import (
     UnsupportedError,
 )
 from lsm_engine.base.record import record
-from lsm_engine.data_files.columns import FIELD_ID, lacks_member_ids
+from lsm_engine.data_files.columns import FIELD_ID, field_ids, file_schema
 from lsm_engine.format.index_file import IndexManifestEntry
 from lsm_engine.format.manifest import ManifestEntry
 from lsm_engine.format.snapshot import Snapshot
@@ -97,6 +97,7 @@ from lsm_engine.planning.names import MAIN_BRANCH
 from lsm_engine.planning.tags import is_lock
 from lsm_engine.storage.bulk import results_of
 from lsm_engine.storage.file_io import FileIO, FileStatus
+from lsm_engine.storage.local import LocalFileIO
 from lsm_engine.storage.location import DATABASE_SUFFIX, plain_path, scheme_of
 from lsm_engine.storage.warehouse import open_directory, undurable
 from lsm_engine.table.branches import branches, on_branch
@@ -978,17 +979,22 @@ class MetadataSync:
 
     # Conditions.
 
-    def require_readable(self, entries: Sequence[ManifestEntry]) -> None:
+    def require_readable(self, entries: Sequence[ManifestEntry], *, linked: bool = True) -> None:
         """Raise UnsupportedError, naming a file, if readers of Iceberg would misread one of some files."""
-        for name, problem in self.problems(entries):
+        for name, problem in self.problems(entries, linked=linked):
             raise UnsupportedError(
                 f"Iceberg metadata cannot name file {name}, which {problem}; a full compaction writes its rows anew",
                 file=name,
                 table=self.session.name,
             )
 
-    def problems(self, entries: Sequence[ManifestEntry]) -> Iterator[tuple[str, str]]:
-        """Yield the names of files that readers of Iceberg would misread, and why."""
+    def problems(
+        self, entries: Sequence[ManifestEntry], *, linked: bool = True
+    ) -> Iterator[tuple[str, str]]:
+        """Yield the names of files that readers of Iceberg would misread, and why.
+
+        `linked`: some of them may be linked since they were last looked at, so that footers are read.
+        """
         schemas = self._schemas_of(entries)
         changed_columns = {
             number: changed_column(old, self.schema) for number, old in schemas.items()
@@ -996,7 +1002,7 @@ class MetadataSync:
         renamed_columns = {
             number: renamed_column(old, self.schema) for number, old in schemas.items()
         }
-        needs_members = has_lists_or_maps(self.schema)
+        needs_ids = has_lists_or_maps(self.schema) or (linked and self._may_hold_linked_files)
         for entry in entries:
             file = entry.file
             problem = None
@@ -1009,7 +1015,7 @@ class MetadataSync:
                 problem = "holds deletes that wait for a compaction"
             elif changed_columns[file.schema_id] is not None:
                 problem = f"holds column {changed_columns[file.schema_id]!r} in a type that Iceberg does not read as its own"
-            elif needs_members or renamed is not None:
+            elif needs_ids or renamed is not None:
                 problem = self.id_problem(entry, renamed)
             if problem is not None:
                 yield file.file_name, problem
@@ -1021,10 +1027,26 @@ class MetadataSync:
             stored = pq.ParquetFile(source).schema_arrow
         if not any(FIELD_ID in (column.metadata or {}) for column in stored):
             return renamed and f"has no field ids, and another name for column {renamed!r}"
-        shared = [column for column in stored if column.name in self.schema]
-        if any(map(lacks_member_ids, shared)):
-            return "has no field ids of members of lists and maps"
+        written = file_schema(self._schemas_of([entry])[entry.file.schema_id])
+        present = {b"%d" % field.id for field in self.schema.fields}
+        for column in stored:
+            expected = field_ids(written.field(column.name)) if column.name in written.names else ()
+            # A column that was dropped is not read.
+            if not expected or expected[0] not in present:
+                continue
+            ids = field_ids(column)
+            if ids[0] is not None and None in ids:
+                return "has no field ids of members of lists and maps"
+            if ids != expected:
+                return f"has field ids of another table in column {column.name!r}"
         return None
+
+    @cached_property
+    def _may_hold_linked_files(self) -> bool:
+        """Whether files of other writers may be linked into the table, which have any field ids."""
+        schema = self.schema
+        is_plain = not schema.has_primary_key and not schema.partition_keys
+        return is_plain and isinstance(self.session.file_io, LocalFileIO)
 
     def _schemas_of(self, entries: Sequence[ManifestEntry]) -> dict[int, TableSchema]:
         numbers = {entry.file.schema_id for entry in entries}

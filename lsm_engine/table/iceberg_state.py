@@ -122,7 +122,9 @@ def state(session: TableSession) -> IcebergState:
         metadata = store.current()
         attempt = MetadataSync(session, store, rebuild=False)
         if snapshot is not None:
-            attempt.require_readable(attempt.shown_entries(snapshot))
+            shown = metadata and metadata.current
+            is_new = not shown or not shows(shown, snapshot)
+            attempt.require_readable(attempt.shown_entries(snapshot), linked=is_new)
     except (CorruptFileError, NotFoundError, UnsupportedError) as error:
         problem = error.message
     lag = RowLag() if snapshot is None else row_lag(session, snapshot)
@@ -161,8 +163,12 @@ def _is_foreign(session: TableSession, shown: JsonObject, newest_id: int) -> boo
     return session.snapshots.find(shown["snapshot-id"]) is None
 
 
-def warnings_of(session: TableSession) -> Iterator[str]:
-    """Yield the warnings of a verification about the Iceberg metadata: its lag with the reason, and unsound files."""
+def warnings_of(session: TableSession, *, deep: bool = False) -> Iterator[str]:
+    """Yield the warnings of a verification about the Iceberg metadata: its lag with the reason, and unsound files.
+
+    `deep`: the field ids of each file that it shows, too. With the same files, deleted rows and columns by the same
+    ids a reader reads the rows of a scan, which need not be read a second time.
+    """
     try:
         shown = state(session)
         store = open_store(session)
@@ -171,6 +177,7 @@ def warnings_of(session: TableSession) -> Iterator[str]:
         difference = None
         if not unsound and shown.problem is None and not shown.lag and current is not None:
             difference = _difference(session, store, current)
+        misread = _misread_file(session, store, current) if deep and difference is None else None
     except (LsmError, OSError) as error:
         yield f"the Iceberg metadata cannot be read, `lsm iceberg sync --rebuild` writes it anew: {error}"
         return
@@ -190,6 +197,11 @@ def warnings_of(session: TableSession) -> Iterator[str]:
         yield (
             f"the Iceberg metadata shows other {difference} than snapshot {shown.snapshot_id} has; "
             "`lsm iceberg sync --rebuild` writes it anew"
+        )
+    elif misread is not None:
+        yield (
+            f"the Iceberg metadata shows file {misread[0]}, which {misread[1]}; "
+            "a full compaction writes its rows anew"
         )
 
 
@@ -251,6 +263,21 @@ def _difference(session: TableSession, store: IcebergStore, current: TableMetada
         member = _other_member(stored[location], file, attempt.layout)
         if member is not None:
             return f"{member} of file {location}"
+    return None
+
+
+def _misread_file(
+    session: TableSession, store: IcebergStore, current: TableMetadata | None
+) -> tuple[str, str] | None:
+    """Return a file that the newest snapshot shows and whose columns readers would not find by their ids, and why."""
+    snapshot, shown = session.snapshots.latest(), None if current is None else current.current
+    if snapshot is None or shown is None or not shows(shown, snapshot):
+        return None
+    attempt = MetadataSync(session, store, rebuild=False)
+    for entry in attempt.shown_entries(snapshot):
+        problem = attempt.id_problem(entry, None)
+        if problem is not None:
+            return entry.file.file_name, problem
     return None
 
 

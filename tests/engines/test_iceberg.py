@@ -1391,6 +1391,43 @@ def test_files_for_iceberg_have_no_statistics_of_timestamps_in_milliseconds(tmp_
         ]
 
 
+def foreign_file(path: Path, first_id: int | None) -> Path:
+    """A file of another writer with the columns of SMALL; their field ids go down from `first_id`."""
+    fields = [
+        field.with_metadata(None if first_id is None else {"PARQUET:field_id": str(first_id - i)})
+        for i, field in enumerate(SMALL)
+    ]
+    pq.write_table(small(7, 8, value=100).cast(pa.schema(fields)), path)
+    return path
+
+
+def test_a_linked_file_with_the_ids_of_another_table_waits_for_a_compaction(tmp_path):
+    """Readers find columns by their ids: they would read another column in its place."""
+    table = create(tmp_path, SMALL, key=(), options={"iceberg-compatibility.enabled": "true"})
+    table.append(small(1, 2))
+    table.add_files([foreign_file(tmp_path / "plain.parquet", None)])
+    assert shown_rows(table) == in_order(table.to_arrow())
+    table.add_files([foreign_file(tmp_path / "foreign.parquet", 3)])
+    assert "field ids of another table in column 'k'" in table.inspect.iceberg().problem
+    table.compact(full=True)
+    assert table.inspect.iceberg().problem is None
+    assert shown_rows(table) == in_order(table.to_arrow())
+    assert table.verify(deep=True).warnings == ()
+
+
+def test_deep_verify_names_a_shown_file_whose_columns_are_not_found_by_their_ids(
+    tmp_path, monkeypatch
+):
+    """A version of this engine showed such files."""
+    table = create(tmp_path, SMALL, key=(), options={"iceberg-compatibility.enabled": "true"})
+    monkeypatch.setattr(iceberg.MetadataSync, "_may_hold_linked_files", False)
+    table.add_files([foreign_file(tmp_path / "foreign.parquet", 3)])
+    assert shown_rows(table) != in_order(table.to_arrow())
+    assert table.verify().warnings == ()
+    (warning,) = table.verify(deep=True).warnings
+    assert "has field ids of another table in column 'k'; a full compaction" in warning
+
+
 # -- Histories by chance ---------------------------------------------------------------------------
 
 
