@@ -115,7 +115,7 @@ def _row(state: TableState) -> dict[str, Any]:
         "debt_bytes": state.debt_bytes,
         "due": state.due_buckets,
         "snapshot_id": None if newest is None else newest.id,
-        "committed": None if newest is None else utc_text(newest.time_millis),
+        "committed": None if newest is None else parts.moment(newest.time_millis),
         "rows": None if newest is None else newest.total_record_count,
     }
 
@@ -370,7 +370,7 @@ def _history(shown: KeyFacts, answer: KeyAnswer) -> list[Html]:
 
 _SNAPSHOTS = [
     code("snapshot_id", "snapshot"), words("committed", "committed (UTC)"), words("kind"),
-    number("rows", "rows in files"), words("change"), words("tags"), words("by"), words("operation"),
+    number("rows", "rows in files"), words("change"), words("tags"), words("operation"), words("by"),
 ]  # fmt: skip
 _TAGS = [
     words("tag"), code("snapshot_id", "snapshot"), words("committed", "committed (UTC)"),
@@ -458,7 +458,7 @@ def _snapshot_rows(
     return [
         {
             "snapshot_id": snapshot.id,
-            "committed": utc_text(snapshot.time_millis),
+            "committed": parts.moment(snapshot.time_millis),
             "kind": element("span", snapshot.commit_kind.value, class_=snapshot.commit_kind.value),
             "rows": snapshot.total_record_count,
             "change": _change_text(snapshot),
@@ -489,7 +489,7 @@ def _tag_row(tag: Tag) -> dict[str, Any]:
     return {
         "tag": tag.name,
         "snapshot_id": tag.snapshot.id,
-        "committed": utc_text(tag.snapshot.time_millis),
+        "committed": parts.moment(tag.snapshot.time_millis),
         "kept": "for ever" if retained is None else f"for {format_millis(retained)}",
     }
 
@@ -514,7 +514,7 @@ def _time_line(name: str, snapshots: Sequence[Snapshot], tags: Iterable[Tag]) ->
             flags.append(_flag(name, tagged[snapshot.id], x, shows_name=fits))
             free["flag"] = x + _FLAG if fits else free["flag"]
         if x >= free["time"]:
-            moment = (utc_text(snapshot.time_millis) or "")[:19].replace("T", " ")
+            moment = parts.moment(snapshot.time_millis)
             times.append(element("text", moment, x=f"{x:.1f}", y="92", class_="time"))
             free["time"] = x + 150
     axis = element("line", x1=_LEFT, x2=_WIDTH - _LEFT, y1="64", y2="64", class_="axis")

@@ -8,7 +8,7 @@ from urllib.parse import quote, urlencode
 
 from lsm_engine import HealthReport
 from lsm_engine.cli.output import Column, count_text, counted, size_text
-from lsm_engine.cli.safe_text import cell_text
+from lsm_engine.cli.safe_text import cell_text, utc_text
 
 # -- HTML made of values ---------------------------------------------------------------------------
 #
@@ -103,6 +103,8 @@ NO_LINKS: Links = {}
 PENDING = element("span", "being examined…", class_="chip note")
 _LINE_MAX = 60
 """Characters of a cell from which on its text is wrapped."""
+_WRAPPED = {"comment", "file_path"}
+"""Columns whose text is wrapped however short it is."""
 
 
 def page(title: str, *content: object, tabs: Html | None = None, again: bool = False) -> Html:
@@ -183,7 +185,8 @@ def _shown(column: Column, row: Mapping[str, Any], links: Links) -> Html:
     value = row.get(column.name)
     shown = value if isinstance(value, Html) else column.show(value)
     url = links[column.name](row) if column.name in links and value is not None else None
-    is_long = not isinstance(value, Html) and len(shown) > _LINE_MAX
+    is_wrapped = len(shown) > _LINE_MAX or column.name in _WRAPPED
+    is_long = is_wrapped and not isinstance(value, Html)
     return _cell("td", column, link(shown, url) if url else shown, is_long=is_long)
 
 
@@ -205,6 +208,12 @@ def fact_list(facts: Mapping[str, object]) -> Html:
         if value is not None and value != ""
     ]
     return element("dl", [part for pair in pairs for part in pair])
+
+
+def moment(millis: int | None) -> str:
+    """Return an instant, milliseconds since 1970 UTC, to the second: "2024-05-01 08:00:00"."""
+    text = utc_text(millis) or ""
+    return text[:19].replace("T", " ") if text.endswith("Z") else text
 
 
 def bar(size: int, largest: int, kind: str) -> Html:

@@ -37,7 +37,6 @@ from lsm_engine import (
 )
 from lsm_engine.cli.commands.explain import key_of
 from lsm_engine.cli.commands.look import schema_rows, system_rows
-from lsm_engine.cli.safe_text import utc_text
 from lsm_engine.ui.pages import (
     History,
     KeyAnswer,
@@ -56,7 +55,7 @@ from lsm_engine.ui.pages import (
     tables_page,
     tree_page,
 )
-from lsm_engine.ui.parts import error_page, lineage_address, table_address
+from lsm_engine.ui.parts import error_page, lineage_address, moment, table_address
 
 # -- Health of many tables, examined concurrently with requests ------------------------------------
 
@@ -198,7 +197,7 @@ def overview(table: Table, name: str) -> TableFacts:
             {
                 "consumer": consumer.name,
                 "next": consumer.next_snapshot_id,
-                "since": utc_text(consumer.modified_millis),
+                "since": moment(consumer.modified_millis),
             }
             for consumer in table.consumers()
         ],
