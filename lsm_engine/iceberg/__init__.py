@@ -1,1 +1,1 @@
-"""Iceberg metadata of a table, as values: schemas, manifests, Puffin files and table metadata. Nothing here reads or writes."""
+"""Iceberg metadata of a table, as values: schemas, manifests, files of deleted rows and table metadata. Nothing here reads or writes."""

@@ -1,4 +1,4 @@
-"""Manifests and manifest lists of Iceberg (spec, versions 2 and 3), and Puffin files of deletion vectors.
+"""Manifests and manifest lists of Iceberg (spec, versions 2 and 3), and files of deleted rows.
 
 Entries and rows of lists are mappings of the spec's names, as Avro's codec takes and gives them.
 """
@@ -13,6 +13,7 @@ from importlib import import_module
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from lsm_engine.base.errors import CorruptFileError
 from lsm_engine.base.record import record
@@ -72,67 +73,116 @@ def avro_name(name: str) -> str:
     return f"_{escaped}" if escaped[0].isdigit() else escaped
 
 
-# -- Puffin files of deletion vectors (spec, Puffin; version 3) ------------------------------------
+# -- Files of deleted rows (spec: Puffin in version 3, position delete files in version 2) -----------
 
 _MAGIC = b"PFA1"
 _BLOB_TYPE = "deletion-vector-v1"
-_POSITION_FIELD = 2_147_483_645
-"""The id of the column that holds a row's position (spec, reserved field ids)."""
+_PATH_FIELD, _POSITION_FIELD = 2_147_483_546, 2_147_483_545
+"""The ids of the columns of a position delete file (spec, reserved field ids)."""
+_ROW_POSITION_FIELD = 2_147_483_645
+"""The id of the column that a vector's blob names (spec, reserved field ids)."""
 _UNKNOWN = -1
 _NO_FLAGS = bytes(4)
+_POSITION_SCHEMA = pa.schema(
+    [
+        pa.field(name, kind, nullable=False, metadata={"PARQUET:field_id": str(number)})
+        for name, kind, number in (
+            ("file_path", pa.string(), _PATH_FIELD),
+            ("pos", pa.int64(), _POSITION_FIELD),
+        )
+    ]
+)
 
 
 @record
-class VectorBlob:
-    """Where the vector of one data file lies in a Puffin file, and how many rows it deletes."""
+class DeletesFile:
+    """A file of deleted rows, and the members of `data_file` that differ from entry to entry of it."""
 
-    data_file: str
-    offset: int
-    length: int
-    cardinality: int
+    data: bytes
+    entries: tuple[JsonObject, ...]
 
 
-def puffin_file(
-    vectors: Iterable[tuple[str, DeletionVector]],
-) -> tuple[bytes, tuple[VectorBlob, ...]]:
-    """Return a Puffin file of the vectors of some data files, by location, and where each vector lies.
+def puffin_file(vectors: Iterable[tuple[str, DeletionVector]]) -> DeletesFile:
+    """Return a Puffin file of the vectors of some data files, by location. Each vector has an entry.
 
     A blob is a 64-bit vector as Paimon's index files have it: length, magic number, bitmap and CRC-32.
     """
     parts = [_MAGIC]
-    blobs: list[VectorBlob] = []
+    blobs: list[JsonObject] = []
+    entries: list[JsonObject] = []
     offset = len(_MAGIC)
     for data_file, vector in vectors:
         stored = encode_vector(vector, wide=True)
+        entries.append(
+            {
+                "record_count": len(vector),
+                "referenced_data_file": data_file,
+                "content_offset": offset,
+                "content_size_in_bytes": len(stored),
+            }
+        )
         blobs.append(
-            VectorBlob(
-                data_file=data_file, offset=offset, length=len(stored), cardinality=len(vector)
-            )
+            {
+                "type": _BLOB_TYPE,
+                "fields": [_ROW_POSITION_FIELD],
+                "snapshot-id": _UNKNOWN,
+                "sequence-number": _UNKNOWN,
+                "offset": offset,
+                "length": len(stored),
+                "properties": {
+                    "referenced-data-file": data_file,
+                    "cardinality": str(len(vector)),
+                },
+            }
         )
         parts.append(stored)
         offset += len(stored)
-    footer = json.dumps(
-        {
-            "blobs": [
-                {
-                    "type": _BLOB_TYPE,
-                    "fields": [_POSITION_FIELD],
-                    "snapshot-id": _UNKNOWN,
-                    "sequence-number": _UNKNOWN,
-                    "offset": blob.offset,
-                    "length": blob.length,
-                    "properties": {
-                        "referenced-data-file": blob.data_file,
-                        "cardinality": str(blob.cardinality),
-                    },
-                }
-                for blob in blobs
-            ]
-        },
-        separators=(",", ":"),
-    ).encode()
+    footer = json.dumps({"blobs": blobs}, separators=(",", ":")).encode()
     parts += [_MAGIC, footer, len(footer).to_bytes(4, "little"), _NO_FLAGS, _MAGIC]
-    return b"".join(parts), tuple(blobs)
+    return DeletesFile(data=b"".join(parts), entries=tuple(entries))
+
+
+def position_deletes(data_file: str, vector: DeletionVector) -> pa.Table:
+    """Return the rows of a position delete file: the location of a data file, and the positions of its deleted rows.
+
+    Polars refuses a file that names several data files.
+    """
+    locations = pa.repeat(pa.scalar(data_file, pa.string()), len(vector))
+    return pa.Table.from_arrays([locations, vector.positions], schema=_POSITION_SCHEMA)
+
+
+def position_delete_file(data_file: str, vector: DeletionVector) -> DeletesFile:
+    """Return a position delete file, in Parquet."""
+    target = io.BytesIO()
+    # Without Arrow's own schema: a reader takes the types of the columns from the specification.
+    pq.write_table(position_deletes(data_file, vector), target, store_schema=False)
+    bounds = [
+        [
+            {"key": _PATH_FIELD, "value": data_file.encode()},
+            {"key": _POSITION_FIELD, "value": int(position).to_bytes(8, "little")},
+        ]
+        for position in vector.positions[[0, -1]]
+    ]
+    entry: JsonObject = {
+        "record_count": len(vector),
+        "lower_bounds": bounds[0],
+        "upper_bounds": bounds[1],
+        "referenced_data_file": data_file,
+        "content_offset": None,
+        "content_size_in_bytes": None,
+    }
+    return DeletesFile(data=target.getvalue(), entries=(entry,))
+
+
+def read_position_deletes(data: bytes, file_name: str) -> pa.Table:
+    """Return the rows of a position delete file. Raises CorruptFileError, naming the file."""
+    try:
+        return pq.read_table(pa.BufferReader(data))
+    except (pa.ArrowException, OSError) as cause:
+        raise CorruptFileError(
+            "a file of deleted rows cannot be read; `lsm iceberg sync --rebuild` writes it anew",
+            file=file_name,
+        ) from cause
 
 
 # -- Avro schemas ----------------------------------------------------------------------------------
@@ -431,25 +481,20 @@ def _metrics(
     return metrics
 
 
-def delete_files(
-    blobs: Iterable[VectorBlob], *, location: str, size: int, partition: JsonObject
-) -> list[JsonObject]:
-    """Return `data_file` of each deletion vector in one Puffin file."""
+def delete_files(file: DeletesFile, *, location: str, partition: JsonObject) -> list[JsonObject]:
+    """Return `data_file` of each entry of a file of deleted rows."""
     return [
         {
             "content": DELETES,
             "file_path": location,
-            "file_format": "PUFFIN",
+            "file_format": location.rpartition(".")[2].upper(),
             "partition": partition,
-            "record_count": blob.cardinality,
-            "file_size_in_bytes": size,
+            "file_size_in_bytes": len(file.data),
             **_NO_METRICS,
-            "referenced_data_file": blob.data_file,
             "first_row_id": None,
-            "content_offset": blob.offset,
-            "content_size_in_bytes": blob.length,
+            **entry,
         }
-        for blob in blobs
+        for entry in file.entries
     ]
 
 

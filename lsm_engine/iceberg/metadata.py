@@ -6,16 +6,22 @@ from dataclasses import field
 from hashlib import blake2b
 from typing import Any
 
-from lsm_engine.base.errors import CorruptFileError
+from lsm_engine.base.errors import CorruptFileError, UnsupportedError
 from lsm_engine.base.record import record
 from lsm_engine.format.index_file import DELETION_VECTORS, IndexManifestEntry
 from lsm_engine.format.manifest import ManifestEntry, PhysicalFile
 from lsm_engine.format.snapshot import Snapshot
 from lsm_engine.iceberg.manifest import DATA, DELETES
-from lsm_engine.iceberg.schema import PARTITION_FIELD_START, JsonObject, ids_of, partition_spec
+from lsm_engine.iceberg.schema import (
+    PARTITION_FIELD_START,
+    JsonObject,
+    iceberg_schema,
+    ids_of,
+    partition_spec,
+)
 from lsm_engine.options import core_options
 from lsm_engine.options.modes import EntryKind
-from lsm_engine.types.table_schema import TableSchema
+from lsm_engine.types.table_schema import KEY_ID_OFFSET, TableSchema
 
 METADATA_DIRECTORY = "metadata"
 VERSION_HINT = f"{METADATA_DIRECTORY}/version-hint.text"
@@ -264,9 +270,7 @@ def next_metadata(
         "location": state.location,
         "last-sequence-number": max((shown["sequence-number"] for shown in snapshots), default=0),
         "last-updated-ms": now_millis,
-        "last-column-id": max(
-            (number for schema in schemas for number, _ in ids_of(schema["fields"])), default=0
-        ),
+        "last-column-id": _last_column_id(state.schema, schemas),
         "current-schema-id": state.schema.id,
         "schemas": schemas,
         "default-spec-id": 0,
@@ -291,6 +295,17 @@ def next_metadata(
     if state.format_version >= 3:
         members["next-row-id"] = state.next_row_id
     return TableMetadata(version=version, members=members)
+
+
+def _last_column_id(schema: TableSchema, schemas: Iterable[JsonObject]) -> int:
+    """Return the highest field id that a data file of a table may have. `schemas`: those of its snapshots.
+
+    Columns that were dropped count, members of lists and maps, and the copies of key columns in files of a table with a
+    key: ClickHouse refuses a file with a column of a higher id.
+    """
+    key_ids = (KEY_ID_OFFSET + schema.field(name).id for name in schema.primary_keys)
+    shown_ids = (number for shown in schemas for number, _ in ids_of(shown["fields"]))
+    return max(schema.highest_field_id, *key_ids, *shown_ids)
 
 
 # -- Which files are shown -------------------------------------------------------------------------
@@ -362,9 +377,6 @@ def option_problem(schema: TableSchema) -> tuple[str, str] | None:
         contradiction = _contradiction(schema)
         if contradiction is not None:
             return contradiction
-    if format_version_of(schema) == 2 and has_vectors(schema):
-        key = core_options.METADATA_ICEBERG_FORMAT_VERSION.key
-        return key, "is 2, which has no deletion vectors; give 3, or leave it out"
     per_level = options[core_options.FILE_FORMAT_PER_LEVEL]
     formats = {options[core_options.FILE_FORMAT], *(form for _, form in per_level)}
     if not all(form.policy.has_field_ids for form in formats):
@@ -435,6 +447,14 @@ def file_changes(deltas: Iterable[Iterable[ManifestEntry]], levels: ShownLevels)
 
 
 # -- Which manifests change ------------------------------------------------------------------------
+
+
+@record
+class SnapshotManifests:
+    """The manifests of a snapshot, and the first row id that none of its rows has."""
+
+    rows: tuple[JsonObject, ...]
+    next_row_id: int
 
 
 @record
@@ -524,3 +544,63 @@ def totals_of(rows: Sequence[JsonObject]) -> FileTotals:
 
     (files, records), (delete_files, deletes) = total(DATA), total(DELETES)
     return FileTotals(data_files=files, records=records, delete_files=delete_files, deletes=deletes)
+
+
+# -- Which state a version shows --------------------------------------------------------------------
+
+
+def branches_as_before(
+    before: TableMetadata, history: Sequence[JsonObject]
+) -> ShownBranches | None:
+    """Return the branches as a version shows them, for one that shows a newer snapshot of the table.
+
+    None if a branch has to be looked at again: it showed a snapshot of the table that has expired there.
+    """
+    own = [shown for shown in before.snapshots if BRANCH in shown["summary"]]
+    ids = {shown["snapshot-id"] for shown in (*history, *own)}
+    if not ids.issuperset(before.branches.values()):
+        return None
+    return ShownBranches(refs=before.branches, snapshots=own, left_out=before.branches_left_out)
+
+
+def require_alike(branch: TableSchema, main: TableSchema) -> None:
+    """Raise UnsupportedError unless the columns and levels of a branch are read as those of its table."""
+    columns, main_columns = (iceberg_schema(schema)["fields"] for schema in (branch, main))
+    if columns != main_columns or branch.partition_keys != main.partition_keys:
+        raise UnsupportedError("its columns differ from those of the table")
+    if shown_levels(branch) != shown_levels(main) or has_vectors(branch) != has_vectors(main):
+        raise UnsupportedError("its options have other files read without a merge")
+
+
+def directory_of(location: str) -> str:
+    """Return the directory of a file."""
+    return location.rpartition("/")[0]
+
+
+def deletes_name(location: str) -> str:
+    """Return what a file of deleted rows is named for: an index file, or the rows that it deletes."""
+    return location.rpartition("/")[2].removeprefix("dv-").partition(".")[0]
+
+
+def deletes_key(file: JsonObject) -> str:
+    """Return the key of a file of deleted rows, by its `data_file`, as `MetadataSync.deleted_rows` has it."""
+    if file["file_format"] == "PUFFIN":
+        return deletes_name(file["file_path"])
+    return str(file["referenced_data_file"])
+
+
+def shows_state(before: TableMetadata, state: FaceState) -> bool:
+    """Whether a version shows a state already."""
+    after = next_metadata(
+        state,
+        version=before.version,
+        now_millis=before.members.get("last-updated-ms", 0),
+        log=before.members.get("metadata-log") or [],
+    )
+    return after.members == before.members
+
+
+def uuid_of(content: bytes) -> str:
+    """Return a UUID that is the same for the same content."""
+    text = blake2b(content, digest_size=16).hexdigest()
+    return "-".join((text[:8], text[8:12], f"8{text[13:16]}", f"8{text[17:20]}", text[20:]))

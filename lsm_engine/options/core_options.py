@@ -473,7 +473,7 @@ METADATA_ICEBERG_STORAGE = Option(
 )  # fmt: skip
 METADATA_ICEBERG_FORMAT_VERSION = Option(
     key="metadata.iceberg.format-version", parse=optional(between(2, 3)), default=None, default_text="3 with deletion vectors, else 2",
-    doc="Format version of the Iceberg metadata. Deletion vectors need 3.",
+    doc="Format version of the Iceberg metadata. With deletion vectors 3 has Puffin files, and 2 position delete files.",
 )  # fmt: skip
 METADATA_ICEBERG_MANIFEST_COMPRESSION = Option(
     key="metadata.iceberg.manifest-compression", parse=one_of(("gzip", "deflate", "none", "snappy", "zstd")), default="gzip",

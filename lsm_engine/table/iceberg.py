@@ -16,6 +16,7 @@ from itertools import accumulate, repeat
 from threading import Lock
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 from cachetools import LRUCache
 
@@ -29,8 +30,8 @@ from lsm_engine.base.errors import (
     NotFoundError,
     UnsupportedError,
 )
-from lsm_engine.base.record import record
 from lsm_engine.data_files.columns import FIELD_ID, field_ids, file_schema
+from lsm_engine.format.deletion_vector import DeletionVector
 from lsm_engine.format.index_file import IndexManifestEntry
 from lsm_engine.format.manifest import ManifestEntry
 from lsm_engine.format.snapshot import Snapshot
@@ -38,9 +39,9 @@ from lsm_engine.format.tag import Tag
 from lsm_engine.iceberg.manifest import (
     DATA,
     DELETES,
+    DeletesFile,
     Layout,
     LocatedFile,
-    VectorBlob,
     added_entry,
     data_files,
     delete_files,
@@ -48,6 +49,8 @@ from lsm_engine.iceberg.manifest import (
     list_row,
     manifest,
     manifest_list,
+    position_delete_file,
+    position_deletes,
     puffin_file,
     read_records,
 )
@@ -59,10 +62,15 @@ from lsm_engine.iceberg.metadata import (
     VERSION_HINT,
     FaceState,
     FileChanges,
+    ManifestChange,
     ShownBranches,
+    SnapshotManifests,
     TableMetadata,
     branch_snapshot,
+    branches_as_before,
     chunks,
+    deletes_name,
+    directory_of,
     file_changes,
     format_version_of,
     has_vectors,
@@ -73,11 +81,14 @@ from lsm_engine.iceberg.metadata import (
     next_metadata,
     option_problem,
     read_metadata,
+    require_alike,
     rows_to_merge,
     shown_levels,
     shows,
+    shows_state,
     snapshot_json,
     totals_of,
+    uuid_of,
     vector_files,
     version_of,
 )
@@ -469,14 +480,6 @@ def _named_paths(store: IcebergStore, current: TableMetadata) -> set[str]:
     return paths
 
 
-@record
-class _Files:
-    """The manifests of a snapshot, and the first row id that none of its rows has."""
-
-    rows: tuple[JsonObject, ...]
-    next_row_id: int
-
-
 class MetadataSync:
     """One attempt to write the version that shows the newest snapshot.
 
@@ -535,7 +538,9 @@ class MetadataSync:
             shown, next_row_id = self._shown(before, base, snapshot, next_row_id)
             history.append(shown)
         shown_branches = (
-            None if before is None or base is None or with_branches else _as_before(before, history)
+            None
+            if before is None or base is None or with_branches
+            else branches_as_before(before, history)
         )
         if shown_branches is None:
             shown_branches, next_row_id = self._branches(before, history, next_row_id)
@@ -566,7 +571,7 @@ class MetadataSync:
                 **self._level(),
             },
         )
-        if before is not None and base is not None and _is_same(before, state):
+        if before is not None and base is not None and shows_state(before, state):
             return before
         return self._publish(before, state)
 
@@ -646,7 +651,7 @@ class MetadataSync:
         self, branch: TableSession, snapshot: Snapshot, next_row_id: int
     ) -> tuple[JsonObject, int]:
         """Return the newest snapshot of a branch, all its files in manifests of their own, and the next row id."""
-        _require_alike(branch.schema, self.schema)
+        require_alike(branch.schema, self.schema)
         attempt = self._for_ref(branch)
         shown, next_row_id = attempt.whole_snapshot(snapshot, None, next_row_id)
         return branch_snapshot(shown, branch.paths.branch_name, self.schema.id), next_row_id
@@ -728,7 +733,7 @@ class MetadataSync:
         snapshot: Snapshot,
         base: Snapshot | None,
         next_row_id: int,
-        files: _Files | None = None,
+        files: SnapshotManifests | None = None,
     ) -> tuple[JsonObject, int]:
         """Write the manifest list of a snapshot, of some manifests or else of all its files; return it and the next row id."""
         if files is None:
@@ -751,16 +756,19 @@ class MetadataSync:
 
     # Files.
 
-    def _all_files(self, snapshot: Snapshot, next_row_id: int) -> _Files:
+    def _all_files(self, snapshot: Snapshot, next_row_id: int) -> SnapshotManifests:
         """Write manifests of every file that a snapshot shows."""
         live = self.shown_entries(snapshot)
         # Files of a bucket are written and deleted together.
         live.sort(key=lambda entry: entry.physical_file)
         entries, next_row_id = self._added(live, snapshot.id, next_row_id)
         vectors = vector_files(self.session.index_entries(snapshot))
-        deletes = self._deletes(vectors.values(), snapshot.id)
+        if self._has_puffin_files:
+            deletes = self._puffin_deletes(vectors.values(), snapshot.id)
+        else:
+            deletes = self._position_deletes(self._named_vectors(vectors.values()), snapshot.id)
         rows = (*self._manifests(entries, snapshot.id), *self._manifests(deletes, snapshot.id))
-        return _Files(rows=rows, next_row_id=next_row_id)
+        return SnapshotManifests(rows=rows, next_row_id=next_row_id)
 
     def shown_entries(self, snapshot: Snapshot) -> list[ManifestEntry]:
         """Return the files that a snapshot shows."""
@@ -774,23 +782,41 @@ class MetadataSync:
         files = self._data_files(self.shown_entries(snapshot))
         return {file["file_path"]: file for file in files}
 
-    def puffin_files(self, snapshot: Snapshot) -> dict[str, bytes]:
-        """Return the Puffin files of a snapshot's deletion vectors, by the name of their index file."""
-        vectors = vector_files(self.session.index_entries(snapshot))
-        files = {name: self._puffin_file(entry) for name, entry in vectors.items()}
-        return {name: data for name, (data, blobs) in files.items() if blobs}
+    def deleted_rows(self, snapshot: Snapshot) -> dict[str, bytes | pa.Table]:
+        """Return the deleted rows of a snapshot as files of the metadata hold them.
 
-    def _puffin_file(self, entry: IndexManifestEntry) -> tuple[bytes, tuple[VectorBlob, ...]]:
+        That is Puffin files by the name of their index file, or rows of position delete files by the location of their
+        data file.
+        """
+        vectors = vector_files(self.session.index_entries(snapshot))
+        if self._has_puffin_files:
+            files = {name: self._vectors(entry) for name, entry in vectors.items()}
+            return {
+                name: puffin_file(stored.items()).data for name, stored in files.items() if stored
+            }
+        return {
+            location: position_deletes(location, vector)
+            for entry in vectors.values()
+            for location, vector in self._vectors(entry).items()
+        }
+
+    @property
+    def _has_puffin_files(self) -> bool:
+        """Whether deleted rows are in Puffin files, and not in position delete files."""
+        return self.layout.format_version >= 3
+
+    def _vectors(self, entry: IndexManifestEntry) -> dict[str, DeletionVector]:
+        """Return the vectors of an index file that delete something, by the location of their data file."""
         vectors = DeletionVectorStore(self.session.file_io, self.session.paths)
-        return puffin_file(
-            (self._data_location(entry.partition, entry.bucket, name), vector)
+        return {
+            self._data_location(entry.partition, entry.bucket, name): vector
             for name, vector in vectors.read_file(entry.index_file).items()
             if len(vector)
-        )
+        }
 
     def _increment(
         self, current: JsonObject, base: Snapshot, snapshot: Snapshot, next_row_id: int
-    ) -> _Files | None:
+    ) -> SnapshotManifests | None:
         """Write manifests of the changes since `base`; None where its files or those in between are missing."""
         try:
             deltas = self._deltas(base, snapshot)
@@ -809,7 +835,7 @@ class MetadataSync:
         except (NotFoundError, CorruptFileError) as damage:
             log.warning("the Iceberg metadata of %s is written anew: %s", self.session.name, damage)
             return None
-        return _Files(rows=(*data, *deletes), next_row_id=next_row_id)
+        return SnapshotManifests(rows=(*data, *deletes), next_row_id=next_row_id)
 
     def _deltas(self, base: Snapshot, snapshot: Snapshot) -> list[list[ManifestEntry]] | None:
         if snapshot.id - base.id > _SNAPSHOTS_MAX:
@@ -860,13 +886,48 @@ class MetadataSync:
         if base.index_manifest == snapshot.index_manifest or not has_vectors(self.schema):
             return tuple(rows)
         vectors = vector_files(self.session.index_entries(snapshot))
-        change = keep_manifests(
-            rows, self._entries, lambda file: index_file_of(file["file_path"]) not in vectors
-        )
-        shown_names = set(map(index_file_of, change.locations))
-        new = [entry for name, entry in vectors.items() if name not in shown_names]
-        entries = self._deletes(new, snapshot.id)
+        if self._has_puffin_files:
+            change, entries = self._changed_puffin_files(rows, vectors, snapshot.id)
+        else:
+            former = vector_files(self.session.index_entries(base))
+            change, entries = self._changed_position_deletes(rows, former, vectors, snapshot.id)
         return self._with_entries(list(change.kept_rows), change.kept_entries, entries, snapshot.id)
+
+    def _changed_puffin_files(
+        self, rows: list[JsonObject], vectors: Mapping[str, IndexManifestEntry], snapshot_id: int
+    ) -> tuple[ManifestChange, list[JsonObject]]:
+        change = keep_manifests(
+            rows, self._entries, lambda file: deletes_name(file["file_path"]) not in vectors
+        )
+        shown_names = set(map(deletes_name, change.locations))
+        new = [entry for name, entry in vectors.items() if name not in shown_names]
+        return change, self._puffin_deletes(new, snapshot_id)
+
+    def _changed_position_deletes(
+        self,
+        rows: list[JsonObject],
+        former: dict[str, IndexManifestEntry],
+        vectors: dict[str, IndexManifestEntry],
+        snapshot_id: int,
+    ) -> tuple[ManifestChange, list[JsonObject]]:
+        index_files = [(former | vectors)[name] for name in former.keys() ^ vectors.keys()]
+        buckets = {(entry.partition, entry.bucket) for entry in index_files}
+        directories = {directory_of(self._data_location(*bucket, "file")) for bucket in buckets}
+        # An index file holds the vectors of many data files, most of which stay as they are.
+        vectors_by_name = self._named_vectors(
+            entry for entry in vectors.values() if (entry.partition, entry.bucket) in buckets
+        )
+
+        def leaves(file: JsonObject) -> bool:
+            is_changed = directory_of(file["referenced_data_file"]) in directories
+            return is_changed and deletes_name(file["file_path"]) not in vectors_by_name
+
+        change = keep_manifests(rows, self._entries, leaves)
+        new_names = vectors_by_name.keys() - map(deletes_name, change.locations)
+        entries = self._position_deletes(
+            {name: vectors_by_name[name] for name in new_names}, snapshot_id
+        )
+        return change, entries
 
     def _with_entries(
         self,
@@ -916,27 +977,52 @@ class MetadataSync:
         ]
         return data_files(located, self.layout, self._schemas_of(live))
 
-    def _deletes(
+    def _puffin_deletes(
         self, index_entries: Iterable[IndexManifestEntry], snapshot_id: int
     ) -> list[JsonObject]:
-        """Write the Puffin files of some index files of deletion vectors; return their entries."""
         entries: list[JsonObject] = []
         for entry in index_entries:
-            data, blobs = self._puffin_file(entry)
-            if not blobs:
+            vectors = self._vectors(entry)
+            if not vectors:
                 continue
             # It names the data files by their location: after a rename the same vectors make another file.
             name = f"dv-{entry.index_file.file_name}.{self.run_id}.puffin"
-            location = self._write(f"{METADATA_DIRECTORY}/{name}", data)
-            partition = self._partitions([entry.partition])[entry.partition]
-            files = delete_files(
-                blobs,
-                location=location,
-                size=len(data),
-                partition=self.layout.partition(partition),
-            )
-            entries += [added_entry(file, snapshot_id) for file in files]
+            deletes = puffin_file(vectors.items())
+            entries += self._deletes_entries(name, deletes, entry.partition, snapshot_id)
         return entries
+
+    def _named_vectors(
+        self, index_entries: Iterable[IndexManifestEntry]
+    ) -> dict[str, tuple[bytes, str, DeletionVector]]:
+        """Return vectors with the partition and location of their data file, by a name made of what they delete."""
+        vectors = {}
+        for entry in index_entries:
+            for location, vector in self._vectors(entry).items():
+                content = location.encode() + vector.positions.tobytes()
+                name = blake2b(content, digest_size=16).hexdigest()
+                vectors[name] = entry.partition, location, vector
+        return vectors
+
+    def _position_deletes(
+        self, vectors: Mapping[str, tuple[bytes, str, DeletionVector]], snapshot_id: int
+    ) -> list[JsonObject]:
+        def write(name: str) -> list[JsonObject]:
+            partition, location, vector = vectors[name]
+            deletes = position_delete_file(location, vector)
+            name = f"dv-{name}.{self.run_id}.parquet"
+            return self._deletes_entries(name, deletes, partition, snapshot_id)
+
+        written = results_of(self.session.file_io, *(partial(write, name) for name in vectors))
+        return [entry for entries in written for entry in entries]
+
+    def _deletes_entries(
+        self, name: str, deletes: DeletesFile, partition: bytes, snapshot_id: int
+    ) -> list[JsonObject]:
+        """Write a file of deleted rows; return its entries."""
+        location = self._write(f"{METADATA_DIRECTORY}/{name}", deletes.data)
+        values = self._partitions([partition])[partition]
+        files = delete_files(deletes, location=location, partition=self.layout.partition(values))
+        return [added_entry(file, snapshot_id) for file in files]
 
     def _manifests(self, entries: list[JsonObject], snapshot_id: int) -> tuple[JsonObject, ...]:
         """Write entries as manifests; return their rows of a list."""
@@ -1109,43 +1195,4 @@ class MetadataSync:
         if before is not None and (has_valid or TABLE_NAME not in before.properties):
             text: str = before.members["table-uuid"]
             return text
-        schema = self.session.file_io.read(self.session.paths.schema_file(0))
-        text = blake2b(schema, digest_size=16).hexdigest()
-        return "-".join((text[:8], text[8:12], f"8{text[13:16]}", f"8{text[17:20]}", text[20:]))
-
-
-def _as_before(before: TableMetadata, history: Sequence[JsonObject]) -> ShownBranches | None:
-    """Return the branches as a version shows them, for one that shows a newer snapshot of the table.
-
-    None if a branch has to be looked at again: it showed a snapshot of the table that has expired there.
-    """
-    own = [shown for shown in before.snapshots if BRANCH in shown["summary"]]
-    ids = {shown["snapshot-id"] for shown in (*history, *own)}
-    if not ids.issuperset(before.branches.values()):
-        return None
-    return ShownBranches(refs=before.branches, snapshots=own, left_out=before.branches_left_out)
-
-
-def _require_alike(branch: TableSchema, main: TableSchema) -> None:
-    """Raise UnsupportedError unless the columns and levels of a branch are read as those of its table."""
-    columns, main_columns = (iceberg_schema(schema)["fields"] for schema in (branch, main))
-    if columns != main_columns or branch.partition_keys != main.partition_keys:
-        raise UnsupportedError("its columns differ from those of the table")
-    if shown_levels(branch) != shown_levels(main) or has_vectors(branch) != has_vectors(main):
-        raise UnsupportedError("its options have other files read without a merge")
-
-
-def index_file_of(puffin_location: str) -> str:
-    """Return the name of the index file whose vectors a Puffin file holds."""
-    return puffin_location.rpartition("/")[2].removeprefix("dv-").partition(".")[0]
-
-
-def _is_same(before: TableMetadata, state: FaceState) -> bool:
-    """Whether a version shows a state already."""
-    after = next_metadata(
-        state,
-        version=before.version,
-        now_millis=before.members.get("last-updated-ms", 0),
-        log=before.members.get("metadata-log") or [],
-    )
-    return after.members == before.members
+        return uuid_of(self.session.file_io.read(self.session.paths.schema_file(0)))

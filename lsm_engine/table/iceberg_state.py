@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lsm_engine.base.errors import CorruptFileError, LsmError, NotFoundError, UnsupportedError
@@ -12,8 +13,21 @@ from lsm_engine.data_files.parquet_output import millisecond_leaves
 from lsm_engine.format.manifest import ManifestEntry, by_bucket
 from lsm_engine.format.manifest_file import WITHOUT_STATS
 from lsm_engine.format.snapshot import Snapshot
-from lsm_engine.iceberg.manifest import DELETES, Layout, avro_name, read_records
-from lsm_engine.iceberg.metadata import SOURCE, TableMetadata, metadata_path, shown_levels, shows
+from lsm_engine.iceberg.manifest import (
+    DELETES,
+    Layout,
+    avro_name,
+    read_position_deletes,
+    read_records,
+)
+from lsm_engine.iceberg.metadata import (
+    SOURCE,
+    TableMetadata,
+    deletes_key,
+    metadata_path,
+    shown_levels,
+    shows,
+)
 from lsm_engine.iceberg.schema import (
     JsonObject,
     has_lists_or_maps,
@@ -26,7 +40,7 @@ from lsm_engine.options.modes import CommitKind
 from lsm_engine.planning.compaction import FULL_COMPACTION
 from lsm_engine.planning.names import MAIN_BRANCH
 from lsm_engine.table.branches import on_branch
-from lsm_engine.table.iceberg import IcebergStore, MetadataSync, index_file_of, open_store
+from lsm_engine.table.iceberg import IcebergStore, MetadataSync, open_store
 from lsm_engine.table.session import TableSession
 from lsm_engine.types.table_schema import TableSchema
 from lsm_engine.types.types import ScalarType
@@ -229,9 +243,9 @@ def _unsound_files(store: IcebergStore, current: TableMetadata) -> set[str]:
                 for entry in _read(store, path)
             }
             unsound.update(
-                puffin
-                for puffin, file in vectors.items()
-                if sizes.get(puffin) != file["file_size_in_bytes"]
+                path
+                for path, file in vectors.items()
+                if sizes.get(path) != file["file_size_in_bytes"]
             )
     return unsound
 
@@ -245,19 +259,22 @@ def _difference(session: TableSession, store: IcebergStore, current: TableMetada
     if _columns_differ(current, schema):
         return "columns or partition columns"
     stored: dict[str, JsonObject] = {}
-    puffins: dict[str, bytes] = {}
+    deletes: dict[str, bytes | pa.Table] = {}
     for row in _read(store, store.path_of(shown["manifest-list"])):
         for entry in _read(store, store.path_of(row["manifest_path"])):
             location = entry["data_file"]["file_path"]
             if row["content"] == DELETES:
-                puffins[index_file_of(location)] = store.file_io.read(store.path_of(location))
+                data = store.file_io.read(store.path_of(location))
+                is_puffin = entry["data_file"]["file_format"] == "PUFFIN"
+                rows = data if is_puffin else read_position_deletes(data, location)
+                deletes[deletes_key(entry["data_file"])] = rows
             else:
                 stored[location] = entry["data_file"]
     attempt = MetadataSync(session, store, rebuild=False)
     expected = attempt.shown_files(snapshot)
     if stored.keys() != expected.keys():
         return "files"
-    if puffins != attempt.puffin_files(snapshot):
+    if deletes != attempt.deleted_rows(snapshot):
         return "deleted rows"
     for location, file in expected.items():
         member = _other_member(stored[location], file, attempt.layout)

@@ -56,6 +56,8 @@ LAYOUTS: dict[str, tuple[tuple[str, ...], dict[str, str]]] = {
     "keys": (("k",), EXACT),
     "wide vectors": (("k",), EXACT | {"deletion-vectors.bitmap64": "true", "bucket": "2"}),
     "keys in a warehouse": (("k",), EXACT | {STORAGE: "hadoop-catalog"}),
+    "keys in version 2": (("k",), EXACT | {"metadata.iceberg.format-version": "2"}),
+    "append in version 2": ((), EXACT | {"deletion-vectors.enabled": "true", "metadata.iceberg.format-version": "2"}),
     "keys by compactions": (("k",), IN_TABLE),
     "bounded lag": (("k",), IN_TABLE | {"metadata.iceberg.max-lag": "2"}),
     "partitions": (("k", "p"), EXACT),
@@ -69,7 +71,7 @@ LAYOUTS: dict[str, tuple[tuple[str, ...], dict[str, str]]] = {
     "partial update": (("k",), EXACT | {"merge-engine": "partial-update"}),
     "first row": (("k",), EXACT | {"merge-engine": "first-row"}),
 }  # fmt: skip
-_TAKES_DELETES = ("append with vectors", "keys", "wide vectors", "keys in a warehouse", "partitions",
+_TAKES_DELETES = ("append with vectors", "append in version 2", "keys", "keys in version 2", "wide vectors", "keys in a warehouse", "partitions",
                   "dynamic buckets", "postponed buckets", "lookup changelog", "keys by compactions", "bounded lag")  # fmt: skip
 _INEXACT = ("keys by compactions", "bounded lag")
 

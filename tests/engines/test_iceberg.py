@@ -2,6 +2,7 @@
 
 import dataclasses as dc
 import datetime as dt
+import itertools
 import json
 import logging
 import sqlite3
@@ -111,8 +112,10 @@ def assert_shown(table: lsm.Table) -> None:
         assert in_order(duckdb_rows(table).select(columns.names).cast(columns)) == expected
 
 
-def test_every_type_is_read_at_each_commit_with_vectors(tmp_path):
-    table = create(tmp_path)
+@pytest.mark.parametrize("version", [2, 3])
+def test_every_type_is_read_at_each_commit_with_vectors(tmp_path, version):
+    options = VECTORS | {"metadata.iceberg.format-version": str(version)}
+    table = create(tmp_path, options=options)
     assert face(table).scan().to_arrow().num_rows == 0  # of a new table
     for keys, text in (
         (range(60), "a"),
@@ -125,9 +128,66 @@ def test_every_type_is_read_at_each_commit_with_vectors(tmp_path):
     table.delete([{"k": 3}, {"k": 75}])
     assert_shown(table)
     shown = json.loads(Path(metadata_file(table)).read_text())
-    assert shown["format-version"] == 3
+    assert shown["format-version"] == version
     assert shown["current-snapshot-id"] == table.latest_snapshot().id
     assert min(field["id"] for field in shown["schemas"][0]["fields"]) == 1
+
+
+def test_version_2_has_deleted_rows_in_position_delete_files_and_3_in_puffin_files(tmp_path):
+    table = create(tmp_path, SMALL, options=VECTORS | {"metadata.iceberg.format-version": "2"})
+    table.upsert(small(*range(9)))
+    table.upsert(small(1, 2, value=9))
+    table.delete([{"k": 5}])
+    (deletes,) = face(table).inspect.delete_files().to_pylist()
+    assert (deletes["content"], deletes["file_format"], deletes["record_count"]) == (
+        1,
+        "PARQUET",
+        3,
+    )
+    path = Path(deletes["file_path"].removeprefix("file:"))
+    assert [column.metadata[b"PARQUET:field_id"] for column in pq.read_schema(path)] == [
+        b"2147483546",
+        b"2147483545",
+    ]
+    pairs = pq.read_table(path)
+    assert sorted(pairs["pos"].to_pylist()) == pairs["pos"].to_pylist()
+    assert table.verify().warnings == ()
+    content = path.read_bytes()
+    for positions in itertools.combinations(range(9), 3):  # until the file has the same size
+        changed = pairs.set_column(1, pairs.schema.field(1), pa.array(positions))
+        pq.write_table(changed, path, store_schema=False)
+        if path.stat().st_size == len(content) and not changed.equals(pairs):
+            break
+    (warning,) = table.verify().warnings
+    assert "deleted rows" in warning
+    path.write_bytes(b"PAR1" + content[4:-8] + bytes(8))
+    (warning,) = table.verify().warnings
+    assert "cannot be read" in warning
+    table.maintenance.sync_iceberg(rebuild=True)
+    assert table.verify().warnings == ()
+    assert_shown(table)
+    table.alter(lsm.SetOption("metadata.iceberg.format-version", "3"))
+    table = opened(tmp_path)
+    assert_shown(table)
+    formats = face(table).inspect.delete_files()["file_format"].to_pylist()
+    assert set(formats) == {"PUFFIN"}
+    assert table.verify().warnings == ()
+
+
+def test_no_file_has_a_column_of_a_higher_id_than_the_metadata_says(tmp_path):
+    """ClickHouse refuses such a file; a table with a key has copies of the key's columns, and columns are dropped."""
+    table = create(tmp_path, SMALL)
+    table.upsert(small(1))
+    table.alter(lsm.AddColumn("x", "ARRAY<INT>"))
+    opened(tmp_path).upsert([{"k": 2, "x": [1]}])
+    opened(tmp_path).alter(lsm.DropColumn("x"))
+    table = opened(tmp_path)
+    table.compact()
+    last = json.loads(Path(metadata_file(table)).read_text())["last-column-id"]
+    reserved = 2_147_483_645  # of positions, sequence numbers and kinds of rows
+    for path in Path(table.location).rglob("*.parquet"):
+        numbers = [int(column.metadata[b"PARQUET:field_id"]) for column in pq.read_schema(path)]
+        assert all(number <= last or number >= reserved for number in numbers)
 
 
 FILTERS = [
@@ -682,7 +742,6 @@ def test_small_manifests_are_merged_and_others_stay(tmp_path):
         (pa.schema([("k", pa.int64()), ("n", pa.timestamp("ns"))]), VECTORS, "'n'"),
         (pa.schema([("k", pa.int64()), ("m", pa.map_(pa.map_(pa.int32(), pa.int32()), pa.list_(pa.int32())))]),
          VECTORS, "field id"),
-        (SMALL, VECTORS | {"metadata.iceberg.format-version": "2"}, "format-version"),
         (SMALL, VECTORS | {"file.format": "orc"}, "file.format"),
         (SMALL, VECTORS | {STORAGE: "hive-catalog"}, STORAGE),
         (SMALL, VECTORS | {"metadata.iceberg.uri": "thrift://host"}, "metadata.iceberg.uri"),
