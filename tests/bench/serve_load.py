@@ -1,6 +1,6 @@
 """The load that `lsm serve` carries: table loads and commits at a steady rate, their latencies, and the server's memory.
 
-Snapshots expire beside them, as on a schedule.
+The table is compacted and its snapshots expire beside them by other processes, as on a schedule.
 
 python tests/bench/serve_load.py [--seconds 20] [--loads 200] [--commits 20]
 """
@@ -25,7 +25,7 @@ from tests.race import serve_worker
 
 THREADS = 8
 WRITERS = 2
-EXPIRIES_A_SECOND = 1 / 30
+UPKEEP_SECONDS = 30
 
 
 def main() -> None:
@@ -74,11 +74,8 @@ def measured(lake: str, seconds: int, loads: int, commits: int) -> dict[str, obj
         append_millis: list[float] = []
         writer = (seconds, commits / WRITERS, lambda: log.append(rows), append_millis)
         threads += [threading.Thread(target=paced, args=writer) for _ in range(WRITERS)]
-        upkeep = catalog.table("shop.log").maintenance
-        expire = partial(upkeep.expire, retain_min=1, retain_max=20, older_than="0 s")
-        threads.append(
-            threading.Thread(target=paced, args=(seconds, EXPIRIES_A_SECOND, expire, []))
-        )
+        upkeep = (seconds, 1 / UPKEEP_SECONDS, partial(keep_small, lake), [])
+        threads.append(threading.Thread(target=paced, args=upkeep))
         first, idle_seconds = memory_mib(server.pid), cpu_seconds(server.pid)
         for thread in threads:
             thread.start()
@@ -109,6 +106,26 @@ def paced(seconds: float, rate: float, act, millis: list[float]) -> None:
             return
         act()
         millis.append((time.perf_counter() - began) * 1000)
+
+
+def keep_small(lake: str) -> None:
+    """Compact the table that is written, and let its snapshots expire."""
+    expire = (
+        "expire",
+        "--retain-min",
+        "1",
+        "--retain-max",
+        "20",
+        "--older-than",
+        "0 s",
+        "--all",
+        "--yes",
+    )
+    for verb, *options in (("compact",), expire):
+        subprocess.run(
+            [sys.executable, "-m", "lsm_engine.cli.main", "--warehouse", lake, "--quiet", verb, "shop.log", *options],
+            check=True, stdout=subprocess.DEVNULL,
+        )  # fmt: skip
 
 
 def loader(port: int):
