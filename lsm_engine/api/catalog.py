@@ -798,7 +798,7 @@ class Catalog(CatalogRegistry):
     def _open_location(self, name: str, location: str) -> Table:
         file_io, schema = open_directory_of_table(location, self._storage)
         components = Components(
-            file_io=file_io,
+            file_io=self._allowed(file_io),
             location=location,
             storage=self._storage,
             executor=self._executor,
@@ -807,6 +807,10 @@ class Catalog(CatalogRegistry):
             listeners=self._listeners(),
         )
         return Table(TableSession(name, components, schema), location)
+
+    def _allowed(self, file_io: FileIO) -> FileIO:
+        """Return the storage of a table with what the caller may do with it."""
+        return file_io
 
     def _listeners(self) -> tuple[TableListener, ...]:
         return (CatalogListener(names=self._names, sync=self._sync),)

@@ -32,7 +32,9 @@ from lsm_engine.catalog.names import TableName
 from lsm_engine.format.manifest import StoredKeys
 from lsm_engine.format.snapshot import Snapshot
 from lsm_engine.options.table_options import given_options
+from lsm_engine.storage.bulk import read_only
 from lsm_engine.storage.clock import Clock, IdSource
+from lsm_engine.storage.file_io import FileIO
 from lsm_engine.storage.location import DATABASE_SUFFIX
 from lsm_engine.storage.options import StorageOptions
 from lsm_engine.table.components import (
@@ -275,7 +277,9 @@ class RestCatalog(Catalog):
         self._ids = ids
         prefix = connection.get("/v1/config")["defaults"]["prefix"]
         self._root = f"/v1/{prefix}"
-        self._warehouse = str(connection.get(f"{self._root}/engine/warehouse")["warehouse"])
+        served = connection.get(f"{self._root}/engine/warehouse")
+        self._warehouse = str(served["warehouse"])
+        self._may_write = served.get("access") != "read"
 
     def __reduce__(self) -> NoReturn:
         raise TypeError(
@@ -389,6 +393,15 @@ class RestCatalog(Catalog):
     def table_in_warehouse(self, name: str) -> Table:
         """Open a table where its directory has to be, whether the catalog knows it or not."""
         return self._open_location(name, self._location(TableName.parse(name)))
+
+    def _allowed(self, file_io: FileIO) -> FileIO:
+        """Return storage that a token which only reads cannot change: commits go there, and not by the server."""
+        if self._may_write:
+            return file_io
+        return read_only(
+            file_io,
+            f"this token allows to read alone; the token comes from token= or ${TOKEN_VARIABLE}",
+        )
 
     def list_tables(self, database: str | None = None) -> list[str]:
         """Return the names of a database's tables, or of all tables as "database.table"."""

@@ -131,6 +131,7 @@ class Exchange:
     protocol: Protocol | None = None
     operation: Operation | None = None
     names: Mapping[str, str] = field(default_factory=dict)
+    access: Access | None = None
 
     @property
     def label(self) -> str:
@@ -212,18 +213,17 @@ class Application:
         request = HttpRequest(scope, receive)
         path = scope["raw_path"].decode("ascii", "replace").partition("?")[0]
         exchange = Exchange(request=request, path=path)
-        access: Access | None = None
         try:
             self._check_host(request.headers)
             exchange = self._routed(exchange)
-            access = self._access(exchange)
+            exchange = replace(exchange, access=self._access(exchange))
             response = await self._response(exchange)
         except Refusal as refusal:
             response = self._refused(exchange, refusal)
         except ClientDisconnect:
             # The client does not wait for an answer; the log has the request all the same.
             response = Response(status_code=499)
-        self._finish(exchange, response, access, perf_counter() - started)
+        self._finish(exchange, response, perf_counter() - started)
         await response(scope, receive, send)
 
     # ---- who asks ---------------------------------------------------------------------------------
@@ -347,6 +347,7 @@ class Application:
             query=query,
             content=content,
             authorization=exchange.request.headers.get("authorization", ""),
+            access=exchange.access or Access.READ,
         )
         prefix = exchange.names.get("prefix", self.service.prefix)
         if prefix != self.service.prefix:
@@ -454,9 +455,7 @@ class Application:
 
     # ---- what is recorded -------------------------------------------------------------------------
 
-    def _finish(
-        self, exchange: Exchange, response: Response, access: Access | None, seconds: float
-    ) -> None:
+    def _finish(self, exchange: Exchange, response: Response, seconds: float) -> None:
         """Count and log a request: never its query, its headers or its body, which may hold secrets."""
         request = exchange.request
         request_id = request.headers.get("x-request-id", "")
@@ -477,7 +476,7 @@ class Application:
                 "status": response.status_code,
                 "millis": round(seconds * 1000, 1),
                 "reply_bytes": len(response.body),
-                "access": access.value if access else None,
+                "access": exchange.access.value if exchange.access else None,
             }
             access_log.info("%s", json.dumps(entry))
 

@@ -54,13 +54,17 @@ class Service:
 
 @record
 class Request:
-    """The request of a client: parts of the path by their names, the query, the body, and the header `Authorization`."""
+    """The request of a client: parts of the path by their names, the query, the body, and the header `Authorization`.
+
+    `access`: what its token allows.
+    """
 
     service: Service
     path: Mapping[str, str]
     query: Mapping[str, str] = field(default_factory=dict)
     content: bytes = b""
     authorization: str = field(default="", repr=False)
+    access: Access = Access.WRITE
 
     @property
     def catalog(self) -> Catalog:

@@ -843,8 +843,8 @@ OPERATIONS = (
 
 
 def get_warehouse(request: Request) -> JsonMembers:
-    """Return the directory that tables are created in."""
-    return {"warehouse": request.catalog.warehouse}
+    """Return the directory that tables are created in, and what the client's token allows."""
+    return {"warehouse": request.catalog.warehouse, "access": request.access.value}
 
 
 def sync_lineage(request: Request) -> JsonMembers:

@@ -6,10 +6,11 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, wait
 from contextlib import suppress
+from copy import copy
 from functools import partial
-from typing import Any, TypeVar, cast
+from typing import Any, NoReturn, TypeVar, cast
 
-from lsm_engine.base.errors import LsmError, NotFoundError
+from lsm_engine.base.errors import InvalidOptionError, LsmError, NotFoundError
 from lsm_engine.storage.clock import Clock, SystemIds
 from lsm_engine.storage.executor import ACTS, at_once, begin
 from lsm_engine.storage.file_io import (
@@ -160,6 +161,27 @@ def forget_prefetched(file_io: FileIO, paths: Iterable[str]) -> None:
 def writing_behind(file_io: FileIO) -> FileIO:
     """Return storage whose outputs may be closed before their files are there, if the store has it; else the same."""
     return file_io.writing_behind() if isinstance(file_io, Batching) else file_io
+
+
+_CHANGES = (
+    "write_new", "open_output", "publish", "replace", "change_if_unchanged", "delete", "delete_many",
+    "remove_empty_directory", "abort_uploads", "writing_behind",
+)  # fmt: skip
+
+
+def read_only(file_io: FileIO, why: str) -> FileIO:
+    """Return the same storage, which refuses every change with InvalidOptionError. `why`: who may not change it."""
+
+    def refuse(*_: object, **__: object) -> NoReturn:
+        raise InvalidOptionError(why)
+
+    reader = copy(file_io)
+    # Attributes of the object shadow the methods of its class; it stays an object of that class, whose reads are fast.
+    vars(reader).update(dict.fromkeys(_CHANGES, refuse))
+    for name in ("undurable", "gathered"):  # these return other storage, which would take changes
+        if hasattr(reader, name):
+            vars(reader)[name] = lambda *_, **__: reader
+    return reader
 
 
 def forget_gathered(file_io: FileIO, paths: Iterable[str]) -> None:

@@ -1,5 +1,7 @@
 """`open_catalog("http://…")`: the operations of a catalog through a server are those with its database."""
 
+from pathlib import Path
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -9,6 +11,7 @@ from tests.served import READER, WRITER, serving
 
 COLUMNS = {"id": "BIGINT", "v": "VARCHAR(9)", "dt": "STRING"}
 KEY = ["id", "dt"]
+ROW = {"id": 1, "v": "a", "dt": "x"}
 
 
 @pytest.fixture
@@ -158,6 +161,39 @@ def test_the_command_line_asks_a_server(served, database, monkeypatch, capsys) -
         done = CliRunner().invoke(command, ["--catalog", served.url, *words, "--json"])
         assert done.exit_code == 0, done.output
         assert ("commit-user:somebody" in done.output) == (words[0] == "show"), done.output
+
+
+def test_a_token_that_reads_changes_no_table(served, database, tmp_path) -> None:
+    served.catalog.create_table(f"{database}.orders", COLUMNS, KEY).upsert([ROW])
+    written = served.catalog.table(f"{database}.orders")
+    written.tags.create("start")
+    written.upsert([ROW])
+    files = sorted(path for path in Path(written.location).rglob("*") if path.is_file())
+    with lsm.open_catalog(served.url, token=READER) as catalog:
+        table = catalog.table(f"{database}.orders")
+        assert table.to_arrow().to_pylist() == [ROW]
+        assert table.changes.to_arrow().num_rows == 2
+        assert table.to_duckdb().count("*").fetchone() == (1,)
+        changes = [
+            lambda: table.upsert([ROW]),
+            lambda: table.delete(where="id = 1"),
+            lambda: table.update(set={"v": "'z'"}),
+            lambda: table.overwrite([ROW]),
+            lambda: table.tags.create("other"),
+            lambda: table.tags.delete("start"),
+            lambda: table.branches.create("work"),
+            lambda: table.alter(lsm.AddColumn("w", "INT")),
+            lambda: table.compact(full=True),
+            lambda: table.maintenance.expire(retain_max=1, older_than="0 s"),
+            lambda: table.rollback_to(tag="start"),
+            lambda: list(table.changes.follow(consumer_id="c", poll_millis=None)),
+            lambda: catalog.drop_table(table.name),
+        ]
+        for change in changes:
+            with pytest.raises(lsm.InvalidOptionError, match="read alone"):
+                change()
+    assert sorted(path for path in Path(written.location).rglob("*") if path.is_file()) == files
+    assert served.catalog.table(f"{database}.orders").to_arrow().to_pylist() == [ROW]
 
 
 @pytest.mark.parametrize(
