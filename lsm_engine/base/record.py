@@ -29,6 +29,9 @@ def record(cls: type[T]) -> type[T]:
         return hash(content(self))
 
     def __repr__(self: Any) -> str:
+        if "__str__" in own:
+            # A report's sentence: its plan may hold hundreds of snapshots.
+            return f"<{type(self).__qualname__}: {self}>"
         values = ", ".join(f"{name}={getattr(self, name)!r}" for name in printed)
         return f"{type(self).__qualname__}({values})"
 

@@ -69,7 +69,7 @@ def delete_where(
 def _require_vectors(session: TableSession) -> None:
     if not session.options[core_options.DELETION_VECTORS_ENABLED]:
         raise InvalidInputError(
-            "the table has no primary key; rows can be deleted from it if it has "
+            "the table has no primary key; rows can be deleted from it if it was created with "
             "'deletion-vectors.enabled' = true, or by overwrite",
             option=core_options.DELETION_VECTORS_ENABLED.key,
             table=session.name,

@@ -11,7 +11,7 @@ class Tag:
     """A named snapshot; it pins the snapshot's files for as long as it exists.
 
     `created` is the wall clock of its maker as (year, month, day, hour, minute, second, nanosecond),
-    as the format stores it; None when the maker recorded none. `retained_millis` None: for ever.
+    as the format stores it; None when the maker recorded none, as of tags that are kept for ever. `retained_millis` None: for ever.
     `id`: of this content of the tag, a new one with each change; None of another client's. `content`: the
     bytes of the file that it was read from, None of a tag that is not stored. Neither counts in comparisons.
     """

@@ -35,7 +35,7 @@ class ArrowDataset(ds.Dataset):  # type: ignore[misc]
     """One state of a table with the methods of a `pyarrow.dataset.Dataset`.
 
     Columns, filters and limits reach the scan. Arguments that only steer how pyarrow reads files
-    (`batch_size`, `use_threads`, `memory_pool`, readahead) are accepted and ignored.
+    (`use_threads`, `memory_pool`, readahead) are accepted and ignored; so is `batch_size`, except by `to_batches`.
     """
 
     def __init__(self, schema: pa.Schema, open_scan: OpenScan) -> None:
@@ -57,10 +57,17 @@ class ArrowDataset(ds.Dataset):  # type: ignore[misc]
         return self._scan(columns, filter).to_arrow()
 
     def to_batches(
-        self, columns: Sequence[str] | None = None, filter: Filter | None = None, **_: Any
+        self,
+        columns: Sequence[str] | None = None,
+        filter: Filter | None = None,
+        batch_size: int | None = None,
+        **_: Any,
     ) -> Iterator[pa.RecordBatch]:
-        """Yield the rows in batches."""
-        return self._scan(columns, filter).to_batches()
+        """Yield the rows in batches, of at most `batch_size` rows."""
+        for batch in self._scan(columns, filter).to_batches():
+            size = batch_size or max(1, batch.num_rows)
+            for start in range(0, batch.num_rows, size):
+                yield batch.slice(start, size)
 
     def to_reader(
         self, columns: Sequence[str] | None = None, filter: Filter | None = None

@@ -175,3 +175,46 @@ ERRORS = [
 def test_errors_name_what_to_do(table: lsm.Table, call, says: str) -> None:
     with pytest.raises((lsm.InvalidInputError, AttributeError, TypeError), match=says):
         call(table)
+
+
+def test_batches_of_a_dataset_have_the_size_that_is_asked_for(table: lsm.Table) -> None:
+    dataset = table.to_dataset()
+    assert [batch.num_rows for batch in dataset.to_batches(batch_size=2)] == [2, 1]
+    assert [batch.num_rows for batch in dataset.to_batches()] == [3]
+
+
+def test_reports_are_shown_as_a_sentence(table: lsm.Table) -> None:
+    for key in range(20):
+        table.upsert([{"id": key}])
+    reports = (
+        table.maintenance.expire(dry_run=True, retain_max=1, retain_min=1, older_than="0 ms"),
+        table.rollback_to(1, dry_run=True),
+        table.maintenance.remove_orphan_files(dry_run=True),
+    )
+    for report in reports:
+        assert repr(report) == f"<{type(report).__name__}: {report}>"
+        assert len(repr(report)) < 400
+
+
+@pytest.mark.parametrize("producer", ["none", "lookup"])
+def test_changes_of_an_overwrite_and_a_restore_are_as_the_page_says(
+    tmp_path: Path, producer: str
+) -> None:
+    table = lsm.open_catalog(tmp_path / "lake").create_table(
+        "s.t", {"id": int, "s": str}, "id", options={"changelog-producer": producer}
+    )
+    table.upsert([{"id": 1, "s": "a"}, {"id": 2, "s": "b"}])
+    table.delete(where="id = 1")
+    table.upsert([{"id": 2, "s": "new"}])
+    before, state = table.latest_snapshot(), {2: "new"}
+    table.rollback_to_as_latest(1)
+    table.overwrite([{"id": 1, "s": "c"}])
+    table.compact(full=True)
+    kinds = set(table.changes.to_arrow(after=before)["_row_kind"].to_pylist())
+    assert kinds == (set() if producer == "none" else {"+I"})
+    for row in table.changes.to_arrow(after=before, overwrites=True).to_pylist():
+        if row["_row_kind"] == "-D":
+            state.pop(row["id"], None)
+        elif row["_row_kind"] != "-U":
+            state[row["id"]] = row["s"]
+    assert state == {1: "c"}
