@@ -73,5 +73,6 @@ def duckdb_reads_iceberg() -> bool:
 def duckdb_rows(table: lsm.Table, where: str = "true", parameters: Sequence[Any] = ()) -> pa.Table:
     connection = duckdb_with_iceberg()
     assert connection is not None
-    query = f"SELECT * FROM iceberg_scan('{metadata_file(table)}') WHERE {where}"
+    file = metadata_file(table).replace("'", "''")
+    query = f"SELECT * FROM iceberg_scan('{file}') WHERE {where}"
     return connection.execute(query, parameters).to_arrow_table()

@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import polars
@@ -18,10 +19,11 @@ from tests.engines.iceberg_readers import (
     face,
     in_order,
     metadata_file,
+    metadata_folder,
 )
 from tests.interop import iceberg_java
 from tests.interop.environments import EnvironmentFailedError
-from tests.interop.iceberg_spark import iceberg_spark
+from tests.interop.iceberg_spark import RefusedError, iceberg_spark
 
 # Polars calls a function of pyiceberg that goes in its next release.
 pytestmark = pytest.mark.filterwarnings("ignore:Call to to_vector:DeprecationWarning")
@@ -39,6 +41,11 @@ KNOWN_IN_FILTERS = {
 }
 FILTERS = 3
 """Of each column."""
+
+
+def directory(table: lsm.Table) -> str:
+    """The directory of the Iceberg table."""
+    return str(metadata_folder(table).parent)
 
 
 class Reader:
@@ -73,7 +80,7 @@ class Java(Reader):
 
     def rows(self, table: lsm.Table, kept: Filter | None = None) -> pa.Table:
         row_filter = None if kept is None else kept.members()
-        return self.process.rows(table.location, row_filter=row_filter)
+        return self.process.rows(directory(table), row_filter=row_filter)
 
 
 class Spark(Reader):
@@ -82,7 +89,7 @@ class Spark(Reader):
 
     def rows(self, table: lsm.Table, kept: Filter | None = None) -> pa.Table:
         condition = None if kept is None else kept.sql()
-        rows: pa.Table = self.session.rows(table.location, condition=condition)
+        rows: pa.Table = self.session.rows(directory(table), condition=condition)
         return rows
 
 
@@ -157,6 +164,33 @@ def test_filters_of_readers_keep_the_rows_that_match(
                     reading.rows(table, given)
             else:
                 require_same(given.comparable(reading.rows(table, given)), given.kept(scanned))
+
+
+def test_readers_read_tables_whose_paths_have_odd_characters(
+    tmp_path: Path, reader: tuple[str, Reader]
+) -> None:
+    with lsm.open_catalog(tmp_path / "a lake%20ü") as catalog:
+        for number, name in enumerate(
+            ("UPPER", "with blank", "a%b", "ünï", "a#b?", "a'b", "x" * 80)
+        ):
+            storage = ("table-location", "hadoop-catalog")[number % 2]
+            table = catalog.create_table(
+                f"shop.{name}",
+                {"k": "BIGINT", "v": "INT"},
+                "k",
+                options={
+                    "iceberg-compatibility.enabled": "true",
+                    "metadata.iceberg.storage": storage,
+                },
+            )
+            table.upsert([{"k": key, "v": key} for key in range(5)])
+            table.upsert([{"k": 2, "v": 9}])
+            if reader[0] == "Spark" and "#" in name:
+                # It takes the rest of the path for the name of a metadata table.
+                with pytest.raises(RefusedError):
+                    reader[1].rows(table)
+            else:
+                require_same(reader[1].rows(table), table.to_arrow())
 
 
 def test_polars_takes_bounds_of_negative_decimals_for_positive(
