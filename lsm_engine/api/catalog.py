@@ -490,6 +490,14 @@ def open_catalog(
     if directory is not None and scheme_of(directory) is not None:
         # What is wrong with it is known before a file is made.
         open_directory(directory, storage=options)
+        file = database.partition(":///")[2]
+        if database == default_catalog_url(directory) and not os.path.exists(file):
+            log.warning(
+                "the catalog of %s is made anew in %s, without names; catalog.register_found_tables() "
+                "names tables that are there, and a shared database is open_catalog(url, warehouse=…)",
+                without_secrets(directory),
+                file,
+            )
     return Catalog(
         SqlCatalog.open(database, warehouse=directory, catalog_key=catalog_key),
         storage=options,

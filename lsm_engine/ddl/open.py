@@ -101,8 +101,10 @@ def load_schema(file_io: FileIO, location: str) -> TableSchema:
             file=TablePaths().schema_file(0),
         )
     if schema is None:
+        is_delta = bool(file_io.list("_delta_log"))
+        delta = "; this is a Delta table, whose rows lsm import takes over" if is_delta else ""
         raise NotFoundError(
-            "no table is in this directory; a table has a schema folder",
+            f"no table is in this directory; a table has a schema folder{delta}",
             kind=ErrorKind.NO_SUCH_TABLE,
             location=location,
         )

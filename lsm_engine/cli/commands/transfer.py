@@ -105,8 +105,19 @@ def import_(
     if result is None:
         call.out.report("nothing to commit", facts)
         return
+    counts = row_counts_of(result.properties)
+    merged_count = (
+        count - counts.inserted - counts.updated - counts.skipped
+        if counts and not counts.at_most
+        else 0
+    )
+    merged = (
+        f" ({counted(merged_count, 'row')} of them replaced by others of the same key)"
+        if merged_count
+        else ""
+    )
     call.out.report(
-        f"{counted(count, 'row')} imported{hint(result)}: snapshot {result.id} of {target.name}",
+        f"{counted(count, 'row')} imported{merged}{hint(result)}: snapshot {result.id} of {target.name}",
         facts,
     )
 

@@ -218,3 +218,25 @@ def test_changes_of_an_overwrite_and_a_restore_are_as_the_page_says(
         elif row["_row_kind"] != "-U":
             state[row["id"]] = row["s"]
     assert state == {1: "c"}
+
+
+def test_a_new_catalog_of_a_store_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """On a second machine a full lake looked empty."""
+    monkeypatch.chdir(tmp_path)
+    storage = {"s3.endpoint": "http://127.0.0.1:1", "s3.access-key": "a", "s3.secret-key": "b"}
+    for expected in (True, False):
+        caplog.clear()
+        lsm.open_catalog("s3://bucket/lake", storage=storage)
+        texts = [record.getMessage() for record in caplog.records]
+        assert [("register_found_tables()" in text) for text in texts] == [True] * expected
+    lsm.open_catalog(f"sqlite:///{tmp_path}/shared.db", warehouse="s3://bucket/lake", storage=storage)  # fmt: skip
+    assert not caplog.records
+
+
+def test_a_delta_table_is_not_opened_but_imported(tmp_path: Path) -> None:
+    (tmp_path / "delta" / "_delta_log").mkdir(parents=True)
+    (tmp_path / "delta" / "_delta_log" / "0.json").touch()
+    with pytest.raises(lsm.NotFoundError, match="a Delta table, whose rows lsm import takes over"):
+        lsm.open_table(str(tmp_path / "delta"))

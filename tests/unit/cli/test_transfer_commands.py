@@ -163,3 +163,12 @@ def test_a_delta_table_that_cannot_be_read_is_refused(shop, monkeypatch):
     monkeypatch.setitem(sys.modules, "deltalake", None)
     assert "lsm-assets[delta]" in shop("import", "mine.moved", folder, code=8).stderr
     assert "mine.moved" not in shop("tables").output
+
+
+def test_an_import_counts_rows_of_a_key_that_is_there_twice(shop) -> None:
+    folder = shop.directory / "doubled"
+    folder.mkdir()
+    pq.write_table(pa.table({"id": [1, 2, 1], "s": ["a", "b", "c"]}), folder / "a.parquet")
+    done = shop("import", "shop.doubled", folder, "--primary-key", "id")
+    assert "3 rows imported (1 row of them replaced by others of the same key)" in done.stdout
+    assert shop("count", "shop.doubled").stdout.strip() == "2"
