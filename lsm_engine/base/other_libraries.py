@@ -125,6 +125,7 @@ ARGUMENTS: Mapping[str, str] = {
     ),
     "mode": "; append, upsert and overwrite are methods of their own",
     "branch": "; branch(name) opens a branch",
+    "storage_options": "; options of a store are storage={name: value}",
     **dict.fromkeys(("selected_fields", "selected_columns"), "; columns are columns=[names]"),
     **dict.fromkeys(
         ("source_alias", "target_alias"), "; the sides of a merge are named source and target"

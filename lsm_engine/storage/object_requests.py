@@ -71,8 +71,8 @@ _REFUSED = frozenset(
      "RequestTimeTooSkewed", "AuthenticationFailed", "AccessDenied"}
 )  # fmt: skip
 _REFUSAL = (
-    "the store refuses this: credentials have expired, or a policy lacks the permission; grant reading, "
-    "writing, deleting and listing (without listing the store answers so for names that do not exist)"
+    "the store refuses this: it got no credentials (storage= or the variables of its environment), they have "
+    "expired, or a policy lacks the permission; grant reading, writing, deleting and listing (without listing the store answers so for names that do not exist)"
 )
 _REFUSALS = {
     "SignatureDoesNotMatch": "the store refuses this: the secret key is not that of the access key",

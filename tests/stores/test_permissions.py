@@ -252,7 +252,7 @@ def test_a_token_of_azure(azure: StoreServer, tmp_path: Path, start: str, of: st
     with pytest.raises(StorageError) as caught:
         reader.create_tag("two")
     assert caught.value.facts["request"] == "PUT"
-    with pytest.raises(StorageError, match="credentials have expired") as caught:
+    with pytest.raises(StorageError, match=r"no credentials .* have expired") as caught:
         opened_by("rl", timedelta(minutes=-1))
     assert "sig" not in str(caught.value)
     assert reader.to_arrow().num_rows == 4

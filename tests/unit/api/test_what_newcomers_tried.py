@@ -168,6 +168,7 @@ ERRORS = [
     (lambda table: lsm.columns_of_text("c STRING DEFAULT 'x'"), r"SetColumnDefault\(column, value\)"),
     (lambda table: table.add_constraint, "no check constraints"),
     (lambda table: table.to_arrow(timestamp=1), "a point in time is as_of=datetime"),
+    (lambda table: lsm.open_table("x", storage_options={}), r"storage=\{name: value\}"),
 ]  # fmt: skip
 
 
