@@ -337,16 +337,74 @@ def _no_length(*_: object) -> None:
     return None
 
 
+_SCALE_MIN = 6
+"""Digits after the point that a decimal keeps if those before it leave fewer, as on Spark."""
+
+
+def _are_decimals(*values: Value) -> bool:
+    return all(pa.types.is_decimal(value.type) for value in values)
+
+
+def _wide(value: Value) -> Value:
+    return pc.cast(value, pa.decimal256(value.type.precision, value.type.scale))
+
+
+def _narrowed(value: Value) -> Value:
+    """Return a decimal with at most 38 digits, rounded where there are more after the point."""
+    whole_digits = value.type.precision - value.type.scale
+    scale = min(value.type.scale, max(_DECIMAL_DIGITS_MAX - whole_digits, _SCALE_MIN))
+    rounded = pc.round(value, scale, round_mode="half_towards_infinity")
+    return pc.cast(rounded, pa.decimal128(_DECIMAL_DIGITS_MAX, scale))
+
+
+def _exact(compute: Callable[[Value, Value], Value]) -> Callable[[Value, Value], Value]:
+    """Return a function whose decimals may have more than 38 digits between."""
+
+    def computed(first: Value, second: Value) -> Value:
+        try:
+            return compute(first, second)
+        except pa.ArrowInvalid:
+            # Arrow refuses types of more than 38 digits, whatever the values are.
+            if not _are_decimals(first, second):
+                raise
+        result = compute(_wide(first), _wide(second))
+        return _narrowed(result) if _are_decimals(result) else result
+
+    return computed
+
+
+_divide = _exact(pc.divide_checked)
+
+
+def _modulo(operand: Value, divisor: Value) -> Value:
+    """Return the remainder of a division that is cut at the point; it has the sign of the operand."""
+    are_decimals = _are_decimals(operand, divisor)
+    if are_decimals:
+        operand, divisor = _wide(operand), _wide(divisor)
+    quotient = pc.divide_checked(operand, divisor)
+    if not pa.types.is_integer(quotient.type):
+        quotient = pc.trunc(quotient)
+    if are_decimals:
+        whole_digits = quotient.type.precision - quotient.type.scale
+        quotient = pc.cast(quotient, pa.decimal256(max(whole_digits, 1), 0))
+    remainder = pc.subtract_checked(operand, pc.multiply_checked(quotient, divisor))
+    if not are_decimals:
+        return remainder
+    # It is less than the divisor, so it needs no more digits before the point.
+    return pc.cast(remainder, pa.decimal128(_DECIMAL_DIGITS_MAX, remainder.type.scale))
+
+
 _TWO: Mapping[type, Callable[[Value, Value], Value]] = {
-    exp.Add: pc.add_checked,
-    exp.Sub: pc.subtract_checked,
-    exp.Mul: pc.multiply_checked,
-    exp.EQ: pc.equal,
-    exp.NEQ: pc.not_equal,
-    exp.LT: pc.less,
-    exp.LTE: pc.less_equal,
-    exp.GT: pc.greater,
-    exp.GTE: pc.greater_equal,
+    exp.Add: _exact(pc.add_checked),
+    exp.Sub: _exact(pc.subtract_checked),
+    exp.Mul: _exact(pc.multiply_checked),
+    exp.Mod: _modulo,
+    exp.EQ: _exact(pc.equal),
+    exp.NEQ: _exact(pc.not_equal),
+    exp.LT: _exact(pc.less),
+    exp.LTE: _exact(pc.less_equal),
+    exp.GT: _exact(pc.greater),
+    exp.GTE: _exact(pc.greater_equal),
     exp.And: pc.and_kleene,
     exp.Or: pc.or_kleene,
 }
@@ -374,6 +432,12 @@ _PARTS = {
     "YEAR": pc.year, "QUARTER": pc.quarter, "MONTH": pc.month, "DAY": pc.day,
     "HOUR": pc.hour, "MINUTE": pc.minute, "SECOND": pc.second,
 }  # fmt: skip
+FUNCTIONS = (
+    "abs, round, floor, ceil, sqrt, sign, power, greatest, least, upper, lower, trim, length, substring, replace, "
+    "starts_with, concat, regexp_like, year, quarter, month, day, hour, minute, second, extract, date_trunc, date, "
+    "coalesce, nullif, if, CASE and CAST"
+)
+"""The functions that are computed, as messages list them."""
 _NULL_SAFE = (exp.NullSafeEQ, exp.NullSafeNEQ)
 _CONDITIONS = (*_COMPARISONS, *_NULL_SAFE, exp.Between, exp.In, exp.Like, exp.Is, exp.Func)
 """Expressions that are conditions, or functions that may be."""
@@ -402,8 +466,10 @@ class SqlValue:
         except LsmError:  # it names the column or the part of the expression already
             raise
         except (pa.ArrowException, OverflowError, ValueError) as cause:
+            digits = "recision" in str(cause)
+            hint = "; cast a side to a DECIMAL of fewer digits, or to DOUBLE" if digits else ""
             raise InvalidInputError(
-                f"{self.text!r} cannot be computed: {cause}", kind=ErrorKind.INVALID_ROWS
+                f"{self.text!r} cannot be computed: {cause}{hint}", kind=ErrorKind.INVALID_ROWS
             ) from cause
         # Arrow may return chunks, and callers expect one array.
         if isinstance(result, pa.ChunkedArray):
@@ -470,25 +536,19 @@ class _ValueReader:
             case exp.NullSafeEQ() | exp.NullSafeNEQ():
                 pair = self._pair(node.this, node.expression)
                 are_null = pc.and_(*map(pc.is_null, pair))
-                equal = pc.coalesce(pc.equal(*pair), are_null)
+                equal = pc.coalesce(_TWO[exp.EQ](*pair), are_null)
                 return equal if isinstance(node, exp.NullSafeEQ) else pc.invert(equal)
-            case exp.Mod():
-                operand, divisor = self.value(node.this), self.value(node.expression)
-                quotient = pc.divide_checked(operand, divisor)
-                if not pa.types.is_integer(quotient.type):
-                    quotient = pc.trunc(quotient)
-                return pc.subtract_checked(operand, pc.multiply_checked(quotient, divisor))
             case exp.Cast():
                 return pc.cast(self.value(node.this), arrow_type(type_of_text(node.to.sql())))
             case exp.Is():
                 return self._is(node)
             case exp.In() if node.expressions:
-                tests = [pc.equal(*self._pair(node.this, value)) for value in node.expressions]
+                tests = [_TWO[exp.EQ](*self._pair(node.this, value)) for value in node.expressions]
                 return reduce(pc.or_kleene, tests)
             case exp.Between():
-                above = pc.greater_equal(*self._pair(node.this, node.args["low"]))
+                above = _TWO[exp.GTE](*self._pair(node.this, node.args["low"]))
                 return pc.and_kleene(
-                    above, pc.less_equal(*self._pair(node.this, node.args["high"]))
+                    above, _TWO[exp.LTE](*self._pair(node.this, node.args["high"]))
                 )
             case exp.Like(expression=exp.Literal() as pattern):
                 flags = pc.match_like(self.value(node.this), str(pattern.this))
@@ -537,8 +597,10 @@ class _ValueReader:
                 texts = [_as_text(self.value(part)) for part in joined]
                 return pc.binary_join_element_wise(*texts, "")
             case _:
+                clock = isinstance(node, (exp.CurrentDate, exp.CurrentTimestamp, exp.Interval))
+                advice = "write the day itself, such as DATE '2026-06-01'; " if clock else ""
                 raise wrong_sql(
-                    f"{shown_sql(node)} is no expression that is computed here; the guide of filters lists all functions"
+                    f"{shown_sql(node)} is no expression that is computed here; {advice}functions are {FUNCTIONS}"
                 )
 
     def _pair(self, first: exp.Expr, second: exp.Expr) -> tuple[Value, Value]:
@@ -556,7 +618,8 @@ class _ValueReader:
         )
         # Only a comparison of CHAR ignores blanks at the end.
         if not is_char or None in widths:
-            return _comparable(*_decimals([left_value, right_value]))
+            left_value, right_value = _decimals([left_value, right_value])
+            return left_value, right_value
         width = max(width or 0 for width in widths)
         return pc.utf8_rpad(left_value, width, " "), pc.utf8_rpad(right_value, width, " ")
 
@@ -656,26 +719,15 @@ def _decimal(value: Value) -> Value:
     return pc.cast(value, pa.decimal128(19, 0))
 
 
-def _comparable(first: Value, second: Value) -> tuple[Value, Value]:
-    """Return two values, as doubles if they are decimals that no decimal type holds both of."""
-    kinds = [first.type, second.type]
-    if not all(map(pa.types.is_decimal, kinds)):
-        return first, second
-    digits = max(kind.precision - kind.scale for kind in kinds) + max(kind.scale for kind in kinds)
-    if digits <= _DECIMAL_DIGITS_MAX:
-        return first, second
-    return pc.cast(first, pa.float64()), pc.cast(second, pa.float64())
-
-
 def _quotient(operand: Value, divisor: Value) -> Value:
     operand, divisor = _decimals([operand, divisor])
     # SQL divides two integers exactly here, while Arrow would cut the quotient.
     if pa.types.is_integer(operand.type) and pa.types.is_integer(divisor.type):
         return pc.divide_checked(pc.cast(operand, pa.float64()), divisor)
     try:
-        return pc.divide_checked(operand, divisor)
+        return _divide(operand, divisor)
     except pa.ArrowInvalid:
-        # Of decimals: the exact quotient may have more digits than a decimal. A division by zero fails again.
+        # Of decimals: the quotient may have more than 76 digits. A division by zero fails again.
         return pc.divide_checked(*(pc.cast(value, pa.float64()) for value in (operand, divisor)))
 
 

@@ -1,9 +1,13 @@
 """Filters of SQL against a plain reading of them, with SQL's third answer for nulls."""
 
+import math
 import pickle
+import re
 from contextlib import suppress
 from datetime import date
 from decimal import Decimal
+from fractions import Fraction
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -14,6 +18,7 @@ from hypothesis import strategies as st
 import lsm_engine as lsm
 from lsm_engine.base.errors import InvalidInputError
 from lsm_engine.filter.expression import matches, tree_of
+from lsm_engine.filter.sql import FUNCTIONS, SqlCondition
 
 ROWS = pa.table(
     {
@@ -164,6 +169,55 @@ def test_a_filter_computes(text: str, test) -> None:
     if "CASE" not in text:
         assert kept(text) == expected
     assert pickle.loads(pickle.dumps(tree_of(text, ROWS.schema))) == tree_of(text, ROWS.schema)
+
+
+DECIMALS = pa.table(
+    {
+        "price": pa.array([Decimal("2.50"), Decimal("-3.10"), Decimal("99999999.99")], pa.decimal128(10, 2)),
+        "fine": pa.array([Decimal("1.123456789123456789")] * 3, pa.decimal128(38, 18)),
+        "id": pa.array([1, 2, 3], pa.int64()),
+    }
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("text", "test"),
+    [
+        ("price / 3 > 0.5", lambda price, fine, id: price / 3 > Fraction(1, 2)),
+        ("price / id BETWEEN -2 AND 3", lambda price, fine, id: -2 <= price / id <= 3),
+        ("price / 2.5 IN (1, -1.24)", lambda price, fine, id: price / Fraction(5, 2) in (1, Fraction(-31, 25))),
+        ("coalesce(price, 0) > 2", lambda price, fine, id: price > 2),
+        ("greatest(price, id) = id", lambda price, fine, id: max(price, id) == id),
+        ("CASE WHEN id > 1 THEN price ELSE 0 END < 0", lambda price, fine, id: id > 1 and price < 0),
+        ("price % 3 = -0.1", lambda price, fine, id: math.fmod(price * 100, 300) == -10),
+        ("fine % id = 0.123456789123456789", lambda price, fine, id: id == 1),
+        ("fine + price > 99999999", lambda price, fine, id: fine + price > 99999999),
+        ("price * fine > 2.8", lambda price, fine, id: price * fine > Fraction(14, 5)),
+        ("fine / id > 1", lambda price, fine, id: fine / id > 1),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_decimals_are_computed_beyond_38_digits(text: str, test) -> None:
+    rows = DECIMALS.to_pylist()
+    expected = [test(*map(Fraction, row.values())) for row in rows]
+    assert {*expected} == {True, False}
+    condition = SqlCondition(text, DECIMALS.schema)
+    assert condition.flags(DECIMALS.combine_chunks()).to_pylist() == expected
+
+
+def test_a_decimal_that_no_type_holds_says_what_to_do() -> None:
+    with pytest.raises(InvalidInputError, match="cast a side to a DECIMAL of fewer digits"):
+        SqlCondition("fine * fine > 1", DECIMALS.schema).flags(DECIMALS)
+
+
+def test_an_unknown_function_lists_those_that_there_are() -> None:
+    with pytest.raises(InvalidInputError, match="functions are abs, round"):
+        tree_of("day > add_months(day, 1)", ROWS.schema)
+    with pytest.raises(InvalidInputError, match="write the day itself"):
+        SqlCondition("day > current_date", ROWS.schema).flags(ROWS)
+    page = (Path(lsm.__file__).parent / "docs" / "filters.md").read_text()
+    for name in re.findall(r"\w+", FUNCTIONS.removesuffix("CASE and CAST")):
+        assert f"`{name}" in page, name
 
 
 def test_simple_parts_of_a_filter_that_computes_prune_files(tmp_path) -> None:
