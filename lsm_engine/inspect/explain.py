@@ -25,7 +25,7 @@ from lsm_engine.format.manifest import (
     ManifestEntry,
     PhysicalFile,
 )
-from lsm_engine.format.manifest_file import entries_of
+from lsm_engine.format.manifest_file import WITHOUT_STATS, entries_of
 from lsm_engine.format.snapshot import Snapshot
 from lsm_engine.kernels.merge_runs import MergeOrder, merge_order
 from lsm_engine.lookup.key_batch import KeyBatch, SearchKeys, locate
@@ -34,7 +34,6 @@ from lsm_engine.lsm.levels import Levels
 from lsm_engine.maintenance.expire import expire
 from lsm_engine.merge.function import MergeFunction, column_rule_texts, row_rule_text
 from lsm_engine.options.modes import CommitKind, EntryKind, FileSource, RowKind
-from lsm_engine.planning.expire import candidate_buckets, dead_candidates
 from lsm_engine.planning.history import (
     FACTS,
     POSITION,
@@ -915,15 +914,16 @@ def simulate_retention(
     expired = {snapshot.id for snapshot in report.plan.expired}
     snapshots = session.snapshots.stable_listing()
     retained = [snapshot for snapshot in snapshots if snapshot.id not in expired]
-    history = dead_candidates(References(session).delta_entries(snapshots[1:]))
+    newest_entries = session.live_entries(snapshots[-1], columns=WITHOUT_STATS) if snapshots else ()
+    newest_files = {entry.physical_file for entry in newest_entries}
 
-    files_by_reference: dict[str, list[PhysicalFile]] = {}
-    for reference in References(session).retained_by_all(
-        retained, candidate_buckets(history), besides=report.tags
-    ):
-        files_by_reference.setdefault(_NUMBERED.sub(r"\1s", reference.name), []).extend(
-            _files(reference.entries)
-        )
+    # Deltas would not do: tags and branches keep files of snapshots that expired long ago.
+    history: dict[str, dict[PhysicalFile, int]] = {}
+    for reference in References(session).retained_by_all(retained, besides=report.tags):
+        sizes = history.setdefault(_NUMBERED.sub(r"\1s", reference.name), {})
+        for entry in reference.entries:
+            if entry.kind is EntryKind.ADD and entry.physical_file not in newest_files:
+                sizes[entry.physical_file] = entry.file.file_size
     return RetentionSimulation(
         table=session.name,
         retention=retention,
@@ -933,12 +933,8 @@ def simulate_retention(
         expired_tags=report.tags,
         plan=report.plan,
         changelogs=report.changelogs,
-        pins=pins_of(history, list(files_by_reference.items())),
+        pins=pins_of(history),
     )
-
-
-def _files(entries: Iterable[ManifestEntry]) -> list[PhysicalFile]:
-    return [entry.physical_file for entry in entries if entry.kind is EntryKind.ADD]
 
 
 # -- Explain a row: the commits that are in it, with their runs, and the input snapshots they read --

@@ -1,5 +1,6 @@
 """The life of files and keys as facts: commits, levels, pins, and what a retention would keep."""
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 from typing import Any
@@ -10,7 +11,7 @@ from lsm_engine.base.record import record
 from lsm_engine.base.units import counted, format_bytes
 from lsm_engine.format.data_file import DataFileMeta
 from lsm_engine.format.manifest import PhysicalFile
-from lsm_engine.planning.expire import DeadFile, ExpirePlan
+from lsm_engine.planning.expire import ExpirePlan
 from lsm_engine.planning.retention import Retention
 
 # -- The life of one data file by snapshots and tags -----------------------------------------------
@@ -207,29 +208,22 @@ class RetentionSimulation:
         return self.text()
 
 
-def pins_of(
-    history: Mapping[PhysicalFile, DeadFile],
-    held_files: Sequence[tuple[str, Iterable[PhysicalFile]]],
-) -> tuple[RootPin, ...]:
-    """Return what each retained reference keeps of `history`: the files that the newest snapshot does not read.
+def pins_of(history: Mapping[str, Mapping[PhysicalFile, int]]) -> tuple[RootPin, ...]:
+    """Return what each retained reference keeps of the files that the newest snapshot does not read.
 
-    `held_files`: the name of each retained reference and the files that it names; files outside of `history` do not count.
+    `history`: of each reference by name, such files with their bytes.
     """
-    pinned = [(name, history.keys() & set(files)) for name, files in held_files]
-    holders: dict[PhysicalFile, int] = {}
-    for _, files in pinned:
-        for file in files:
-            holders[file] = holders.get(file, 0) + 1
+    holders = Counter(file for sizes in history.values() for file in sizes)
     pins = [
         RootPin(
             name=name,
-            file_count=len(files),
-            size_bytes=sum(history[file].file_size for file in files),
-            only_file_count=sum(holders[file] == 1 for file in files),
-            only_size_bytes=sum(history[file].file_size for file in files if holders[file] == 1),
+            file_count=len(sizes),
+            size_bytes=sum(sizes.values()),
+            only_file_count=sum(holders[file] == 1 for file in sizes),
+            only_size_bytes=sum(size for file, size in sizes.items() if holders[file] == 1),
         )
-        for name, files in pinned
-        if files
+        for name, sizes in history.items()
+        if sizes
     ]
     return tuple(sorted(pins, key=lambda pin: (-pin.only_size_bytes, -pin.size_bytes, pin.name)))
 
