@@ -624,7 +624,7 @@ class Inspect(Accessor):
     def explain_file(self, file_name: str) -> FileExplanation:
         """Return which commit added a data file, which compaction took it, and what pins it.
 
-        Raises NotFoundError if no snapshot and no tag names it.
+        Raises NotFoundError if no snapshot, tag or branch names it.
         """
         return explain.explain_file(self._session, file_name)
 

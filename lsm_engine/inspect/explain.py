@@ -699,7 +699,7 @@ _DATA, _CHANGELOG = "data", "changelog"
 def explain_file(session: TableSession, file_name: str) -> FileExplanation:
     """Return the life of a data or changelog file, by its name or path.
 
-    Raises NotFoundError if no snapshot and no tag names it.
+    Raises NotFoundError if no snapshot, tag or branch names it.
     """
     name = file_name.rpartition("/")[2]
     snapshots = session.snapshots.all()
@@ -709,9 +709,13 @@ def explain_file(session: TableSession, file_name: str) -> FileExplanation:
     listed = [entry for mention in mentions for entry in mention.entries]
     listed += [entry for entries in held_by.values() for entry in entries]
     changelog = [] if listed else _changelog(session, snapshots, name)
+    branches = _branches(session, name)
+    if not listed:
+        # A branch may keep what this one has let go.
+        listed = [entry for entries in branches.values() for entry in entries]
     if not listed and not changelog:
         raise NotFoundError(
-            "no snapshot and no tag names this file; if it is on disk, it is an orphan, or its "
+            "no snapshot, tag or branch names this file; if it is on disk, it is an orphan, or its "
             "snapshots have expired (the catalog's lineage may remember: lsm show life)",
             kind=ErrorKind.NO_SUCH_FILE,
             table=session.name,
@@ -740,7 +744,7 @@ def explain_file(session: TableSession, file_name: str) -> FileExplanation:
         became=became,
         snapshots=snapshot_ids,
         tags=tuple(sorted(held_by)),
-        branches=_branches(session, name),
+        branches=tuple(branches),
     )
 
 
@@ -763,17 +767,20 @@ def _mentions(session: TableSession, snapshots: Sequence[Snapshot], name: str) -
     return [mention for mention in mentions if mention.entries]
 
 
-def _branches(session: TableSession, name: str) -> tuple[str, ...]:
-    """Return the other branches that hold the file, main among them for a branch."""
-    names = []
+def _branches(session: TableSession, name: str) -> dict[str, list[ManifestEntry]]:
+    """Return the entries of the other branches that hold the file, main among them for a branch."""
+    branches = {}
     for branch in other_branches(session):
         snapshots = branch.snapshots.all()
-        snapshot_ids = holding(
-            _stages(_mentions(branch, snapshots, name), ()), [s.id for s in snapshots]
-        )
-        if snapshot_ids or any(_state(branch, tag.snapshot, name) for tag in branch.tags.list()):
-            names.append(branch.paths.branch_name or MAIN_BRANCH)
-    return tuple(names)
+        mentions = _mentions(branch, snapshots, name)
+        entries = [
+            entry for tag in branch.tags.list() for entry in _state(branch, tag.snapshot, name)
+        ]
+        if holding(_stages(mentions, ()), [snapshot.id for snapshot in snapshots]):
+            entries += [entry for mention in mentions for entry in mention.entries]
+        if entries:
+            branches[branch.paths.branch_name or MAIN_BRANCH] = entries
+    return branches
 
 
 def _entries_of_file(

@@ -220,7 +220,7 @@ def test_the_life_of_a_file(catalog) -> None:
     told = table.explain_file(first)
     assert (told.pinned_by, told.is_stored) == ((), False)
     assert told.verdict.startswith("gone")
-    with pytest.raises(lsm.NotFoundError, match="no snapshot and no tag"):
+    with pytest.raises(lsm.NotFoundError, match="no snapshot, tag or branch"):
         table.explain_file("data-nobody-0.parquet")
     assert table.explain_file(merged).is_live
 
