@@ -6,8 +6,17 @@ from typing import Any, TypeVar
 import click
 import pyarrow as pa
 
-from lsm_engine import PruneCounts, Scan, plain_rows
-from lsm_engine.cli.call import AS_OF_SNAPSHOT, AS_OF_TAG, COLUMNS, ROWS, WHERE, Call, split_names
+from lsm_engine import ErrorKind, InvalidInputError, PruneCounts, Scan, plain_rows, write_file
+from lsm_engine.cli.call import (
+    AS_OF_SNAPSHOT,
+    AS_OF_TAG,
+    COLUMNS,
+    ROWS,
+    STANDARD_STREAM,
+    WHERE,
+    Call,
+    split_names,
+)
 from lsm_engine.cli.output import code, columns_of, words
 from lsm_engine.cli.verb import table_verb
 
@@ -30,6 +39,10 @@ def reading(function: F) -> F:
     return function
 
 
+ORDER_BY = click.option("--order-by", metavar="COLUMNS",
+                        help='Sort in memory by columns, such as "price desc, id"; nulls come last.')  # fmt: skip
+
+
 def open_scan(
     call: Call,
     table: str,
@@ -39,34 +52,69 @@ def open_scan(
     tag: str | None,
     as_of: str | None,
     columns: str | None = None,
+    order_by: str | None = None,
     limit: int | None = None,
 ) -> Scan:
-    """Return the scan that a command line asks for."""
+    """Return the scan that a command line asks for, with the columns that its rows are sorted by."""
     target = call.table(table)
+    names = split_names(columns)
+    if order_by:
+        sorted_names = (name for name, _ in _sort_keys(order_by))
+        names = tuple(dict.fromkeys((*(names or target.schema.names), *sorted_names)))
     return target.scan(
-        columns=split_names(columns) or None,
+        columns=names or None,
         where=where,
         snapshot_id=snapshot_id,
         tag=tag,
         as_of=as_of,
-        limit=limit,
+        limit=None if order_by else limit,
     )
+
+
+def _sort_keys(order_by: str) -> list[tuple[str, str]]:
+    keys = []
+    for text in split_names(order_by):
+        name, _, order = text.rpartition(" ")
+        is_order = bool(name) and order.lower() in ("asc", "desc")
+        descends = is_order and order.lower() == "desc"
+        keys.append((name.strip() if is_order else text, "descending" if descends else "ascending"))
+    return keys
+
+
+def ordered(
+    table_scan: Scan, columns: str | None, order_by: str | None, limit: int | None = None
+) -> pa.RecordBatchReader:
+    """Return the rows of a scan of `open_scan` in the order that a command line asks for, the first `limit`."""
+    if not order_by:
+        return table_scan.to_reader()
+    try:
+        rows = table_scan.to_arrow().sort_by(_sort_keys(order_by))
+    except pa.ArrowException as cause:
+        raise InvalidInputError(
+            f"rows cannot be sorted by {order_by!r}: {cause}", kind=ErrorKind.INVALID_FILTER
+        ) from cause
+    rows = rows.slice(0, limit)
+    return (rows.select(list(split_names(columns))) if columns else rows).to_reader()
 
 
 @table_verb(
     "lsm scan shop.orders",
     "lsm scan shop.orders --columns order_id,price \\",
     "    --where \"price BETWEEN 5 AND 10 AND customer LIKE 'A%'\"",
-    "lsm scan shop.orders --tag monday --limit 5",
+    'lsm scan shop.orders --tag monday --order-by "price desc, order_id" --limit 5',
     "lsm scan shop.orders --json | jq .price",
 )
 @COLUMNS
 @reading
+@ORDER_BY
 @ROWS
+@click.option("--format", "file_format", type=click.Choice(("csv", "jsonl")),
+              help="Print rows as such a file; lsm export has more options.")  # fmt: skip
 def scan(
-    call: Call, /, *, table: str, columns: str | None, limit: int | None, **options: Any
-) -> None:
-    """Print rows, merged by key, in any order.
+    call: Call, /, *, table: str, columns: str | None, limit: int | None, order_by: str | None,
+    file_format: str | None, **options: Any,
+) -> None:  # fmt: skip
+    """Print rows, merged by key, in any order unless --order-by gives one.
 
     \b
     Filters are a small piece of SQL:
@@ -77,15 +125,20 @@ def scan(
       "column with blanks"                  NOT goes before IN, BETWEEN and LIKE too
       upper(name) = 'A'                     year(day) = 2024 AND price * 2 > 5
     """
-    default = call.rows_shown
+    default = None if file_format else call.rows_shown
     rows_max = default if limit is None else limit or None
     # One more than is shown: then it is known whether there are more.
     scan_limit = None if rows_max is None else rows_max + (limit is None)
-    table_scan = open_scan(call, table, columns=columns, limit=scan_limit, **options)
-    shown = columns_of(table_scan.schema)
+    table_scan = open_scan(
+        call, table, columns=columns, limit=scan_limit, order_by=order_by, **options
+    )
+    rows = ordered(table_scan, columns, order_by, scan_limit)
+    if file_format:
+        write_file(rows, STANDARD_STREAM, format=file_format)
+        return
     cut_marks: list[bool] = []
     cut = rows_max if scan_limit != rows_max else None
-    call.out.rows(shown, first_rows(table_scan.to_batches(), cut, cut_marks), empty="no rows")
+    call.out.rows(columns_of(rows.schema), first_rows(rows, cut, cut_marks), empty="no rows")
     if cut_marks:
         call.out.note(f"the first {rows_max} rows; there are more: --limit 0 shows all")
 

@@ -32,7 +32,7 @@ from lsm_engine.cli.call import (
     written_files,
 )
 from lsm_engine.cli.commands.catalog import pairs_of
-from lsm_engine.cli.commands.read import open_scan, reading
+from lsm_engine.cli.commands.read import ORDER_BY, open_scan, ordered, reading
 from lsm_engine.cli.commands.write import committed, hint
 from lsm_engine.cli.output import counted
 from lsm_engine.cli.progress import row_progress, writing
@@ -130,15 +130,25 @@ def import_(
 @click.argument("file", type=click.Path(dir_okay=False))
 @COLUMNS
 @reading
+@ORDER_BY
 @written_files
-def export(call: Call, /, *, table: str, file: str, columns: str | None, **options: Any) -> None:
+def export(
+    call: Call,
+    /,
+    *,
+    table: str,
+    file: str,
+    columns: str | None,
+    order_by: str | None,
+    **options: Any,
+) -> None:
     """Write rows, merged by key, to a new Parquet, CSV, JSON lines or Arrow file: whole or not at all.
 
     Names that end in .gz, .bz2, .zst or .lz4 are compressed; - is standard output.
     """
     form = {name: options.pop(name) for name in FileOptions.__annotations__ if name in options}
-    table_scan = open_scan(call, table, columns=columns, **options)
-    count = write_file(table_scan.to_reader(), file, **form)
+    table_scan = open_scan(call, table, columns=columns, order_by=order_by, **options)
+    count = write_file(ordered(table_scan, columns, order_by), file, **form)
     if file == STANDARD_STREAM:
         call.out.note(f"{counted(count, 'row')} of {table}")
         return

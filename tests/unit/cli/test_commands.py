@@ -139,6 +139,35 @@ def test_scan(shop) -> None:
     assert "null" in shown
 
 
+def test_scan_in_an_order(shop) -> None:
+    def ids(*options: str) -> list[int]:
+        return [row["order_id"] for row in shop.json("scan", ORDERS, *options)]
+
+    assert sorted(ids()) == ids("--order-by", "order_id")
+    assert sorted(ids(), reverse=True) == ids("--order-by", "order_id DESC", "--limit", "0")
+    rows = shop.json("scan", ORDERS, "--order-by", "day desc,order_id", "--columns", "order_id")
+    assert [*rows[0]] == ["order_id"], "what it is sorted by need not be shown"
+    assert max(ids()) == ids("--order-by", "order_id desc", "--limit", "1")[0]
+    told = shop("scan", ORDERS, "--order-by", "order_idd", code=3).stderr
+    assert "did you mean 'order_id'?" in told
+    as_csv = shop(
+        "scan", ORDERS, "--order-by", "order_id desc", "--columns", "order_id", "--format", "csv"
+    )
+    assert as_csv.stdout.splitlines() == ['"order_id"', *map(str, sorted(ids(), reverse=True))]
+    exported = shop(
+        "export",
+        ORDERS,
+        "-",
+        "--order-by",
+        "order_id desc",
+        "--columns",
+        "order_id",
+        "--format",
+        "csv",
+    )
+    assert exported.stdout == as_csv.stdout
+
+
 def test_scan_in_the_past(shop) -> None:
     shop("tag", "create", ORDERS, "first", "--snapshot", 1)
     price = ["scan", ORDERS, "--where", "order_id = 2", "--columns", "price"]
@@ -446,13 +475,15 @@ def test_expire_for_programs(shop) -> None:
     assert (plan["dry_run"], plan["snapshots"]) == (True, [1, 2])
     (done,) = shop.json(*EXPIRE, "--yes")
     assert (done["dry_run"], done["snapshots"]) == (False, [1, 2])
-    assert shop(*EXPIRE, "--yes", "--quiet").exit_code == 0
+    assert shop(*EXPIRE, "--yes", "--quiet").output == ""
     shop("expire", ORDERS, "--older-than", "soon", code=5)
     shop("expire", ORDERS, "--retain-min", 5, "--retain-max", 2, code=5)
 
 
 def test_verify(shop) -> None:
-    assert shop("verify", ORDERS).stdout.startswith("clean: 3 snapshots")
+    told = shop("verify", ORDERS).stdout
+    assert told == "clean: 3 snapshots, 0 tags, 3 data files, whose contents were not read\n"
+    assert "not read" not in shop("verify", ORDERS, "--deep").stdout
     assert shop("verify", ORDERS, "--quiet").output == ""
     victim = next(shop.warehouse.rglob("*.parquet"))
     victim.unlink()
