@@ -350,6 +350,8 @@ class VerifyReport:
             looked += f", {counted(self.index_file_count, 'index file')}"
         if self.unchecked_count:
             looked += f", {self.unchecked_count} of the files without a checksum"
+        if self.file_count and not self.read_count + self.skipped_count:
+            looked += ", whose contents were not read"
         if self.skipped_count:
             looked += f", {self.skipped_count} of the files verified before"
         if self.gone_count:
