@@ -1,6 +1,7 @@
 """The command `lsm`: its verbs, by what people want to do. A verb is loaded once it is asked for."""
 
 import gc
+import io
 import os
 import sys
 
@@ -122,6 +123,12 @@ _COLLECTED_FROM = 50_000
 def main() -> None:
     """Run the command line of this process."""
     gc.set_threshold(_COLLECTED_FROM)
+    if isinstance(sys.stdout.buffer, io.RawIOBase):
+        # With PYTHONUNBUFFERED a write may take a part of the bytes, and says so only by its result.
+        stream = io.BufferedWriter(sys.stdout.buffer)
+        sys.stdout = io.TextIOWrapper(
+            stream, sys.stdout.encoding, sys.stdout.errors, line_buffering=True
+        )
     load_no_pandas()
     try:
         lsm.main(sys.argv[1:])

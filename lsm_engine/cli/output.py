@@ -17,7 +17,6 @@ from rich.console import Console
 from rich.text import Text
 
 from lsm_engine import format_bytes, record
-from lsm_engine.cli.exit_codes import BROKEN_PIPE
 from lsm_engine.cli.safe_text import cell_text, echo_aside, json_text, neutral
 
 if TYPE_CHECKING:  # a tree loads the readers of a table, which most commands need not
@@ -228,12 +227,7 @@ class Output:
             echo_aside(text, *filter(None, [command]))
 
     def _write(self, text: str) -> None:
-        try:
-            click.echo(text, nl=False)
-        except BrokenPipeError:
-            # Who reads has left (`| head`). What is still buffered must not fail again at exit.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            raise click.exceptions.Exit(BROKEN_PIPE) from None
+        click.echo(text, nl=False)
 
 
 def neutral_lines(text: str) -> str:

@@ -43,12 +43,16 @@ def test_piped_output_has_no_colours_and_is_not_cut(shop) -> None:
 
 
 @pytest.mark.slow
-def test_a_reader_that_leaves_is_no_error_to_look_at(shell) -> None:
-    source = shell.file("x.csv", "id\n" + "".join(f"{n}\n" for n in range(50_000)))
+@pytest.mark.parametrize(
+    "words", ["scan a.b --json", "export a.b - --format csv", "export a.b - --format jsonl"]
+)  # fmt: skip
+def test_a_reader_that_leaves_is_no_error_to_look_at(shell, words) -> None:
+    text = "x" * 80  # more than a pipe takes without a reader
+    source = shell.file("x.csv", "id,text\n" + "".join(f"{n},{text}\n" for n in range(50_000)))
     shell("create", "a.b", "--from", source, "--primary-key", "id")
     shell("upsert", "a.b", source)
     command = subprocess.Popen(
-        [*PROGRAM, "scan", "a.b", "--json"], env=environment(shell),
+        [*PROGRAM, *words.split()], env=environment(shell),
         stdout=subprocess.PIPE, stderr=subprocess.PIPE,
     )  # fmt: skip
     assert command.stdout is not None
