@@ -134,9 +134,7 @@ def _failure(status: int, header: str, data: bytes, url: str) -> LsmError:
     name, _, code = header.partition(" ")
     kind = getattr(errors, name, None)
     if status in (401, 403):
-        return InvalidOptionError(
-            f"{message}; the token comes from token= or ${TOKEN_VARIABLE}", url=url
-        )
+        return InvalidOptionError(f"{message}; set one by token= or ${TOKEN_VARIABLE}", url=url)
     if not (isinstance(kind, type) and issubclass(kind, LsmError)):
         return StorageError(message, url=url, status=status)
     known_codes = {member.value: member for member in ErrorKind}
@@ -355,6 +353,7 @@ class RestCatalog(Catalog):
         if not cascade and (tables := self.list_tables(name)):
             raise errors.InvalidInputError(
                 "this database still has tables; drop them first, or cascade",
+                kind=ErrorKind.INVALID_NAME,
                 database=name,
                 tables=len(tables),
             )

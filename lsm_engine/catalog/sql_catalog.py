@@ -589,6 +589,7 @@ class SqlCatalog:
             if tables and not cascade:
                 raise InvalidInputError(
                     "this database still has tables; drop them first, or cascade",
+                    kind=ErrorKind.INVALID_NAME,
                     database=name,
                     tables=len(tables),
                 )

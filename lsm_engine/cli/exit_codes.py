@@ -5,6 +5,7 @@ from lsm_engine import (
     CommitConflictError,
     CommitUnknownError,
     CorruptFileError,
+    ErrorKind,
     InvalidInputError,
     InvalidOptionError,
     LsmError,
@@ -36,7 +37,7 @@ EXIT_CODES: tuple[tuple[type[LsmError], int, str], ...] = (
     (CommitConflictError, 6, "another commit came first; nothing is visible, run it again"),
     (CommitUnknownError, 7, "it may or may not have been committed; look before running it again"),
     (UnsupportedError, 8, "a feature of the format that this version refuses"),
-    (CorruptFileError, 9, "stored bytes are wrong"),
+    (CorruptFileError, 9, "stored bytes are wrong, or a file of the table is missing"),
     (StorageError, 10, "the disk or the store failed"),
     (UnsafePathError, 11, "a path leaves the table's directory"),
     (LsmError, OTHER, "any other failure"),
@@ -45,6 +46,9 @@ EXIT_CODES: tuple[tuple[type[LsmError], int, str], ...] = (
 
 def exit_code_of(error: LsmError) -> int:
     """Return the exit code of an error's class."""
+    if error.kind is ErrorKind.NO_SUCH_FILE and "path" in error.facts:
+        # A file that the table names is damage, not a name that may come to be.
+        return exit_code_of(CorruptFileError(error.message))
     return next(number for kind, number, _ in EXIT_CODES if isinstance(error, kind))
 
 

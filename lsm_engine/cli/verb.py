@@ -2,6 +2,7 @@
 
 import difflib
 import logging
+import os
 import re
 import shlex
 import sys
@@ -15,7 +16,14 @@ from click.shell_completion import CompletionItem
 
 from lsm_engine import CorruptFileError, ErrorKind, LsmError
 from lsm_engine.cli.call import Call, pass_call
-from lsm_engine.cli.exit_codes import INTERNAL, INTERRUPTED, REFUSED, exit_code_lines, exit_code_of
+from lsm_engine.cli.exit_codes import (
+    BROKEN_PIPE,
+    INTERNAL,
+    INTERRUPTED,
+    REFUSED,
+    exit_code_lines,
+    exit_code_of,
+)
 from lsm_engine.cli.safe_text import echo_aside, json_text, neutral
 
 # -- Names of commands in other tools --------------------------------------------------------------
@@ -29,7 +37,7 @@ ELSEWHERE = {
     **dict.fromkeys(("head", "tail", "limit", "preview", "sample"), "lsm scan TABLE --limit 10"),
     **dict.fromkeys(
         ("select", "query", "sql", "shell"),
-        "lsm scan TABLE --columns a,b --where \"a > 1\"; for SQL, DuckDB or Spark: docs/python.md",
+        "lsm scan TABLE --columns a,b --where \"a > 1\"; with --order-by too; for SQL, DuckDB or Spark on the table's directory",
     ),
     **dict.fromkeys(("get", "find", "key"), "lsm lookup TABLE"),
     **dict.fromkeys(("put", "write", "load", "add", "copy", "save"), "lsm upsert TABLE FILES, or lsm import TABLE FOLDER"),
@@ -75,13 +83,24 @@ _REMEDIES = {
     ErrorKind.EXPIRED: "show snapshots TABLE",
     ErrorKind.NO_SUCH_TAG: "tag list TABLE",
     ErrorKind.NO_SUCH_COLUMN: "show schema TABLE",
-    ErrorKind.NO_SUCH_FILE: "show files TABLE",
+    ErrorKind.NO_SUCH_FILE: "",
     ErrorKind.COMMIT_UNKNOWN: "show snapshots TABLE",
     ErrorKind.CORRUPT: "doctor TABLE --deep",
 }
 
 
+_LISTS = {
+    "path": _REMEDIES[
+        ErrorKind.CORRUPT
+    ],  # of a file of the table that is gone, not of one that was asked for
+    "file": "show files TABLE",
+    "branch": "branch list TABLE",
+    "consumer": "consumer list TABLE",
+    "record": "trash list TABLE",
+}
+"""The same for what has no kind of its own, by the fact that names it."""
 _WORDS_OF_THE_SHELL = {
+    "no such file": "a file of the table is missing",
     "add it with alter(AddColumn(...))": "lsm alter TABLE --add 'NAME TYPE' adds it",
     "use delete() with": "use lsm delete with",
     "' and append(), or make": "' and lsm append, or make",
@@ -98,6 +117,8 @@ _WORDS_OF_THE_SHELL = {
         "give --set, --update-all, --insert-all, --delete or --delete-unmatched"
     ),
     "use upsert()": "use lsm upsert",
+    "set one by token= or $": "set one in $",
+    "give it as the catalog, not as the warehouse": "give it by --catalog, not by --warehouse",
 }
 """What a message of Python says to do, and how that is done in a shell."""
 
@@ -143,12 +164,10 @@ def _where_to_look(call: Call, error: LsmError) -> str:
         return f"; mend it: {call.line('catalog rebuild')}" if mends else ""
     if verb is None:
         return ""
-    if error.kind is ErrorKind.NO_SUCH_FILE and "path" in error.facts:  # not one that was asked for
-        verb = _REMEDIES[ErrorKind.CORRUPT]
-    if "branch" in error.facts:
-        verb = "branch list TABLE"
+    if error.kind is ErrorKind.NO_SUCH_FILE:
+        verb = next((verb for noun, verb in _LISTS.items() if noun in error.facts), "")
     table = error.facts.get("table") or call.table_given
-    if "TABLE" in verb and not isinstance(table, str):
+    if not verb or ("TABLE" in verb and not isinstance(table, str)):
         return ""  # no table yet, as with a wrong key of one to create
     return f"; look at: {call.line(verb.replace('TABLE', shlex.quote(str(table))))}"
 
@@ -403,6 +422,15 @@ class Lsm(VerbGroup):
                 formatter.write_dl([(name, self.lines[name]) for name in verbs], col_max=17)
         with formatter.section("Exit codes"):
             formatter.write_dl(exit_code_lines())
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the verb; end with a code of its own if who reads its output has left (`| head`)."""
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:
+            # What is still buffered must not fail again at exit.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            raise click.exceptions.Exit(BROKEN_PIPE) from None
 
     def main(self, args: Sequence[str] | None = None, **extra: Any) -> Any:  # type: ignore[override]
         """Run, report errors, and exit with their code."""

@@ -227,7 +227,7 @@ def _record(session: TableSession, name: str | None) -> TrashRecord:
         if records:
             return records[-1]
         raise NotFoundError(
-            "the trash is empty; with 'maintenance.trash-retained' it is filled",
+            "the trash is empty; maintenance fills it from the time when 'maintenance.trash-retained' is set",
             kind=ErrorKind.NO_SUCH_FILE,
         )
     trash_record = store.find(name)

@@ -268,7 +268,7 @@ class Application:
         if allowed is None:
             raise Refusal(
                 401,
-                "a token is needed, and this is none of this server; clients send it as a bearer token",
+                "this server needs one of its tokens, sent as a bearer token",
                 {"WWW-Authenticate": "Bearer"},
             )
         needed = exchange.operation.access if exchange.operation else Access.READ

@@ -93,6 +93,11 @@ def move_remote(source: str, target: str, options: StorageOptions) -> None:
 
 def _store(location: StorageLocation) -> Store:
     store = STORES.get(location.scheme)
+    if store is None and location.scheme in ("http", "https"):
+        raise UnsafePathError(
+            "this is the address of a server of lsm serve: give it as the catalog, not as the warehouse",
+            location=location.text,
+        )
     if store is None:
         raise UnsafePathError(
             f"there is no store for the scheme {location.scheme!r}; there are "

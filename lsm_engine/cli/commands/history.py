@@ -6,7 +6,7 @@ import click
 
 from lsm_engine import millis_of
 from lsm_engine.cli.call import DRY_RUN, YES, Call
-from lsm_engine.cli.commands.maintain import tag, tag_facts
+from lsm_engine.cli.commands.maintain import tag, tag_facts, without_undo
 from lsm_engine.cli.commands.write import committed
 from lsm_engine.cli.output import code, counted, words
 from lsm_engine.cli.progress import writing
@@ -75,7 +75,8 @@ def rollback(
     if not dry_run and not planned.plan.is_empty:
         if not yes:
             call.out.text(str(planned))
-        confirm(f"Roll {handle.name} back to snapshot {planned.plan.target.id}?", yes=yes)
+        question = f"Roll {handle.name} back to snapshot {planned.plan.target.id}"
+        confirm(f"{question}{without_undo(handle)}?", yes=yes)
         # The state may have changed since the plan was shown, so it is planned again.
         planned = handle.rollback_to(**target)
     call.out.report(

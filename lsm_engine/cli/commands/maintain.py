@@ -213,16 +213,23 @@ def expire(
     planned = target.expire_snapshots(dry_run=True, **rules)
     # A plan that deletes nothing needs no consent.
     if dry_run or planned.is_empty:
-        _show_plan(call, planned)
+        if call.as_json or dry_run or not call.quiet:
+            _show_plan(call, planned)
         return
     if not call.as_json and not (yes and call.quiet):
         _show_plan(call, planned)
-    confirm(f"Delete {_summary(planned)}?", yes=yes)
+    confirm(f"Delete {_summary(planned)}{without_undo(target)}?", yes=yes)
     done = target.expire_snapshots(**rules)
     if call.as_json:
         call.out.facts(_facts(done))
     else:
         call.out.report(f"gone: {_summary(done)}", {})
+
+
+def without_undo(table: Table) -> str:
+    """Return what a question adds where the trash keeps nothing of what is deleted."""
+    key = "maintenance.trash-retained"
+    return "" if table.options.texts.get(key) else f", without undo ({key!r} is not set)"
 
 
 def _checked_age(text: str) -> None:

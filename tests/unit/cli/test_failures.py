@@ -144,6 +144,28 @@ def test_a_listener_that_fails_is_a_warning(shop, monkeypatch) -> None:
     assert len(told.splitlines()) == 1
 
 
+def test_a_missing_file_of_a_table_is_damage(shop) -> None:
+    next(shop.warehouse.rglob("*.parquet")).unlink()
+    told = shop("scan", "shop.orders", code=9).stderr
+    assert "a file of the table is missing" in told
+    assert "look at: lsm doctor shop.orders --deep" in told
+    shop("scan", "shop.nothing", code=3)
+
+
+def test_a_deletion_asks_by_what_can_be_undone(shop) -> None:
+    question = "without undo ('maintenance.trash-retained' is not set)?"
+    back = ("rollback", "shop.orders", "--to-snapshot", 1)
+    assert question in shop(*back, input="n\n", code=1).stderr
+    assert "look at" not in shop("trash", "undo", "shop.orders", code=3).stderr
+    shop("alter", "shop.orders", "--set", "maintenance.trash-retained=1 d")
+    assert "without undo" not in shop(*back, input="n\n", code=1).stderr
+
+
+def test_the_address_of_a_server_is_no_warehouse(shell) -> None:
+    told = shell("--warehouse", "http://127.0.0.1:8578", "tables", code=11).stderr
+    assert "give it by --catalog, not by --warehouse" in told
+
+
 def test_the_page_for_operators_has_the_exit_codes_that_there_are() -> None:
     page = (DOCS / "operators.md").read_text().partition("## Exit codes")[2]
     listed = dict(re.findall(r"^\| (\d+) \| (.+) \|$", page, re.MULTILINE))
