@@ -123,9 +123,10 @@ _COLLECTED_FROM = 50_000
 def main() -> None:
     """Run the command line of this process."""
     gc.set_threshold(_COLLECTED_FROM)
-    if isinstance(sys.stdout.buffer, io.RawIOBase):
+    bytes_out = getattr(sys.stdout, "buffer", None)  # a caller's stream of text has none
+    if isinstance(bytes_out, io.RawIOBase):
         # With PYTHONUNBUFFERED a write may take a part of the bytes, and says so only by its result.
-        stream = io.BufferedWriter(sys.stdout.buffer)
+        stream = io.BufferedWriter(bytes_out)
         sys.stdout = io.TextIOWrapper(
             stream, sys.stdout.encoding, sys.stdout.errors, line_buffering=True
         )
