@@ -55,7 +55,7 @@ def upsert(
 
     FILES are Parquet, CSV, JSON lines, Arrow or (extra excel) Excel, also compressed; - is standard
     input, of CSV, JSON lines or Arrow. A column _row_kind may hold +I, -U, +U or -D per row. Of several rows of one key the last
-    counts. Columns that a file lacks become null.
+    counts. Columns that a file lacks become null; lsm merge --update-all keeps what they hold.
     """
     target = call.table(table)
     with (

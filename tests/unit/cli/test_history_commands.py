@@ -1,6 +1,7 @@
 """Verbs of a table's history: rollback, branches, tags, consumers, partitions, orphans, repair, trash."""
 
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -278,6 +279,38 @@ def test_verify_and_restore(shop) -> None:
     assert (done["dry_run"], done["files"][0]["is_exact"]) == (False, True)
     assert counts(shop) == 3
     shop("verify", ORDERS, "--deep")
+
+
+def test_a_slow_copy_is_restored_by_its_tag(shop) -> None:
+    """As the page for operators says: data files are copied first, and snapshots after more commits and an expiry."""
+    table, copy = shop.warehouse / "shop.db" / "orders", shop.directory / "copy"
+    rows = shop("export", ORDERS, "-", "--format", "jsonl", "--order-by", "order_id").stdout
+    shop("tag", "create", ORDERS, "backup")
+    shutil.copytree(table, copy / "shop.db" / "orders", ignore=shutil.ignore_patterns("snapshot"))
+    source = shop.file("x.csv", "order_id,day\n1,mon\n77,tue\n")
+    for _ in range(3):
+        shop("upsert", ORDERS, source)
+    shop("compact", ORDERS, "--full")
+    shop(
+        "expire",
+        ORDERS,
+        "--retain-min",
+        1,
+        "--retain-max",
+        1,
+        "--older-than",
+        "0 s",
+        "--all",
+        "--yes",
+    )
+    shutil.copytree(table / "snapshot", copy / "shop.db" / "orders" / "snapshot")
+    of_copy = ("--warehouse", copy)
+    shop(*of_copy, "catalog", "rebuild")
+    shop(*of_copy, "scan", ORDERS, code=9)
+    shop(*of_copy, "rollback", ORDERS, "--to-tag", "backup", "--yes")
+    shop(*of_copy, "verify", ORDERS, "--deep")
+    read = shop(*of_copy, "export", ORDERS, "-", "--format", "jsonl", "--order-by", "order_id")
+    assert read.stdout == rows
 
 
 # --- commit users --------------------------------------------------------------------------------
