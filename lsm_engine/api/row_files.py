@@ -423,7 +423,7 @@ def _guarded(path: str, work: Callable[..., Any], *arguments: Any) -> Any:
         return work(*arguments)
     except FileNotFoundError as cause:
         raise InvalidInputError(
-            f"there is no file {_shown(path)}", kind=ErrorKind.INVALID_NAME
+            f"there is no file {_shown(path)}", kind=ErrorKind.NO_SUCH_FILE
         ) from cause
     except (StorageError, UnsupportedError, InvalidInputError):
         # These name the file already.

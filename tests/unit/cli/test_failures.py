@@ -4,6 +4,8 @@ import json
 import re
 
 import click
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from lsm_engine.api.table import Table
@@ -150,6 +152,16 @@ def test_a_missing_file_of_a_table_is_damage(shop) -> None:
     assert "a file of the table is missing" in told
     assert "look at: lsm doctor shop.orders --deep" in told
     shop("scan", "shop.nothing", code=3)
+
+
+def test_files_that_cannot_be_loaded_name_what_a_shell_can_do(shop) -> None:
+    told = shop("upsert", "shop.orders", "nowhere.csv", code=5).stderr
+    assert "[no-such-file]" in told
+    doubles = shop.directory / "doubles.parquet"
+    pq.write_table(pa.table({"order_id": [1], "day": ["mon"], "price": [12.5]}), doubles)
+    told = shop("upsert", "shop.orders", doubles, code=5).stderr
+    assert "load a CSV file" in told
+    assert "Decimal(" not in told
 
 
 def test_a_deletion_asks_by_what_can_be_undone(shop) -> None:
