@@ -12,6 +12,7 @@ from lsm_engine.base.errors import (
     NotFoundError,
 )
 from lsm_engine.format.snapshot import Snapshot
+from lsm_engine.metadata.branches import BranchStore
 from lsm_engine.metadata.snapshots import SnapshotStore
 from lsm_engine.planning.ownership import same_state
 from lsm_engine.table.names import is_whole
@@ -38,10 +39,25 @@ def snapshot_to_read(
     if snapshot_id is not None:
         return session.snapshots.load(snapshot_id)
     if tag is not None:
-        return session.tags.load(tag).snapshot
+        return _tagged(session, tag)
     if as_of_millis is not None:
         return snapshot_at(session, as_of_millis)
     return session.snapshots.latest(reads_state=True)
+
+
+def _tagged(session: TableSession, name: str) -> Snapshot:
+    try:
+        return session.tags.load(name).snapshot
+    except NotFoundError as error:
+        # To users of Iceberg a version may be a branch.
+        if name not in BranchStore(session.file_io, session.paths).directory_names():
+            raise
+        raise NotFoundError(
+            f"no tag {name!r}, which is a branch; read it as table.branch({name!r}), or in SQL as "
+            f"`{session.name}@{name}`",
+            kind=error.kind,
+            tag=name,
+        ) from None
 
 
 class Named(TypedDict, total=False):

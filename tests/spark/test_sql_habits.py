@@ -77,6 +77,11 @@ def test_values_that_do_not_fit_are_refused_with_nothing_written(run, values, tm
         assert catalog["shop.types"].snapshots() == []
 
 
+def test_a_table_gets_no_name_with_a_dot(run):
+    with pytest.raises((LsmError, PySparkException), match="may not contain a dot"):
+        run("CREATE TABLE shop.`my-t.x` (id INT) USING lsm")
+
+
 PARTED = """
 CREATE TABLE shop.parted (id INT, v DOUBLE COMMENT 'it\\'s', day DATE) USING lsm
 PARTITIONED BY (day) CLUSTERED BY (id) INTO 2 BUCKETS COMMENT 'by day' TBLPROPERTIES ('primary-key' = 'id, day')

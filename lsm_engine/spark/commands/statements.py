@@ -492,7 +492,7 @@ class _Session:
         return empty_frame(self._spark, StructType())
 
     def _new_name(self, statement: Statement) -> str:
-        """Step over the name that a table gets; InvalidInputError for one that would mean a branch."""
+        """Step over the name that a table gets; InvalidInputError for one that no table may have, or that means a branch."""
         name = self._tables.new_name(statement.path())
         if "@" in name:
             raise InvalidInputError(
@@ -500,6 +500,7 @@ class _Session:
                 kind=ErrorKind.INVALID_NAME,
                 table=name,
             )
+        TableName.parse(name)
         return name
 
     def _drop(self, statement: Statement, name: str) -> DataFrame:

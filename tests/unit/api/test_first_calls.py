@@ -275,6 +275,12 @@ def test_versions_that_are_not_there_are_named():
         table.scan(version="nine")
     with pytest.raises(lsm.NotFoundError, match=r"no tag '2'; .*as a number, 2 without"):
         table.scan(version="2")
+    table.tags.create("second", snapshot_id=2)
+    table.branches.create("audit", tag="second")
+    with pytest.raises(
+        lsm.NotFoundError, match=r"no tag 'audit', which is a branch; .*table.branch\('audit'\)"
+    ):
+        table.scan(version="audit")
 
 
 def test_history_is_a_table_newest_first():
