@@ -556,16 +556,12 @@ class Table:
                 )
             version_fields = version_named(version)
             snapshot_id, tag = version_fields.get("snapshot_id"), version_fields.get("tag")
-        if as_of is not None:
-            if as_of_millis is not None:
-                raise InvalidInputError("as_of= and as_of_millis= both name a time; give one")
-            as_of_millis = self._time_of(as_of)
         request = ScanRequest(
             columns=None if columns is None else names_of(columns, "columns"),
             where=where,
             snapshot_id=snapshot_id,
             tag=tag,
-            as_of_millis=as_of_millis,
+            as_of_millis=self._time_of(as_of, as_of_millis),
             limit=limit,
         )
         return Scan(
@@ -580,7 +576,12 @@ class Table:
             self._cached_keys = keys = NewestKeys(self.session)
         return keys
 
-    def _time_of(self, as_of: Moment) -> int:
+    def _time_of(self, as_of: Moment | None, as_of_millis: int | None) -> int | None:
+        """Return the time that one of two arguments names, in milliseconds; None without either."""
+        if as_of is None:
+            return as_of_millis
+        if as_of_millis is not None:
+            raise InvalidInputError("as_of= and as_of_millis= both name a time; give one")
         try:
             return millis_of(as_of)
         except InvalidInputError as wrong:  # a tag is the usual text that is no time
@@ -797,7 +798,7 @@ class Table:
             self.session,
             snapshot_id=snapshot_id,
             tag=tag,
-            as_of_millis=as_of_millis if as_of is None else self._time_of(as_of),
+            as_of_millis=self._time_of(as_of, as_of_millis),
             watermark=watermark,
         )
         return rollback.rollback(self.session, target, dry_run=dry_run)
@@ -825,7 +826,7 @@ class Table:
             self.session,
             snapshot_id=snapshot_id,
             tag=tag,
-            as_of_millis=as_of_millis if as_of is None else self._time_of(as_of),
+            as_of_millis=self._time_of(as_of, as_of_millis),
             watermark=watermark,
         )
         return rollback.restore(self.session, target, identity)

@@ -148,6 +148,8 @@ def test_a_point_in_time_is_restored(table: lsm.Table) -> None:
     assert table.count() == 3
     with pytest.raises(lsm.NotFoundError):
         table.rollback_to(as_of=moment - timedelta(days=1))
+    with pytest.raises(lsm.InvalidInputError, match="both name a time"):
+        table.rollback_to(as_of=moment, as_of_millis=1)
     with pytest.raises(TypeError, match=r"rollback_to_as_latest\(\) got .* 'version'"):
         table.rollback_to_as_latest(version=1)  # type: ignore[call-arg]
 
