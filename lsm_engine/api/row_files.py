@@ -40,6 +40,7 @@ from lsm_engine.types.text_columns import (
     is_text,
     json_texts,
     newlines_before,
+    null_texts,
     parse_column,
     plain_rows,
     texts_of_rows,
@@ -153,10 +154,7 @@ class _FileForm:
                 )
         names = [name for name in TextForms.__dataclass_fields__ if name in values]
         texts = {name: values.pop(name) for name in names}
-        texts["column_null_values"] = tuple(
-            (column, (own,) if isinstance(own, str) else tuple(own))
-            for column, own in texts.get("column_null_values", {}).items()
-        )
+        texts["column_null_values"] = null_texts(texts.get("column_null_values", {}))
         for name in ("on_error", "rejects"):
             values.pop(name, None)
         return _FileForm(**values, texts=TextForms(**texts))

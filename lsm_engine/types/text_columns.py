@@ -7,7 +7,7 @@ text that keeps every digit, binary lower-case hexadecimal text, floats that JSO
 import json
 import math
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lsm_engine.base.errors import InvalidInputError
 from lsm_engine.base.record import record
 
 NULL_TEXTS = ("", "NA", "N/A", "#N/A", "NULL", "Null", "null", "None", "<NA>")
@@ -63,6 +64,21 @@ class TextForms:
         """Return which texts of a column of another type than text mean null."""
         nulls = NULL_TEXTS if self.null_values is None else ("", *self.null_values)
         return pc.is_in(texts, pa.array(nulls, pa.string()))
+
+
+def null_texts(by_column: Mapping[Any, Any]) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    """Return texts that mean null in single columns, as `TextForms` has them; InvalidInputError for what is no text."""
+    pairs = []
+    for column, value in by_column.items():
+        texts = (value,) if isinstance(value, str) else value
+        are_texts = isinstance(texts, list | tuple) and all(isinstance(text, str) for text in texts)
+        if not isinstance(column, str) or not are_texts:
+            raise InvalidInputError(
+                f"column_null_values has texts by column, such as {{'price': 'NA'}}, not {value!r} of {column!r}",
+                argument="column_null_values",
+            )
+        pairs.append((column, tuple(texts)))
+    return tuple(pairs)
 
 
 ISO_FORMS = TextForms()

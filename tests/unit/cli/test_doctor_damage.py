@@ -375,7 +375,7 @@ def test_a_compaction_that_meets_damage_names_what_finds_and_mends_it(shell) -> 
 def test_a_manifest_that_is_gone_leads_to_doctor(shell) -> None:
     every_manifest_gone(shell)
     assert (
-        "; look at: lsm doctor shop.orders --deep" in shell("count", "shop.orders", code=3).stderr
+        "; look at: lsm doctor shop.orders --deep" in shell("count", "shop.orders", code=9).stderr
     )
 
 
