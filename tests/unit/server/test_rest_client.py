@@ -167,6 +167,8 @@ def test_a_token_that_reads_changes_no_table(served, database, tmp_path) -> None
     served.catalog.create_table(f"{database}.orders", COLUMNS, KEY).upsert([ROW])
     written = served.catalog.table(f"{database}.orders")
     written.tags.create("start")
+    written.branches.create("fix", tag="start")
+    written.branch("fix").upsert([{**ROW, "v": "b"}])
     written.upsert([ROW])
     files = sorted(path for path in Path(written.location).rglob("*") if path.is_file())
     with lsm.open_catalog(served.url, token=READER) as catalog:
@@ -182,6 +184,10 @@ def test_a_token_that_reads_changes_no_table(served, database, tmp_path) -> None
             lambda: table.tags.create("other"),
             lambda: table.tags.delete("start"),
             lambda: table.branches.create("work"),
+            lambda: table.branches.rename("fix", "new"),
+            lambda: table.branches.delete("fix"),
+            lambda: table.branches.fast_forward("fix", force=True),
+            lambda: table.branch("fix").upsert([ROW]),
             lambda: table.alter(lsm.AddColumn("w", "INT")),
             lambda: table.compact(full=True),
             lambda: table.maintenance.expire(retain_max=1, older_than="0 s"),
