@@ -34,7 +34,7 @@ from lsm_engine.data_files.parquet_output import (
 )
 from lsm_engine.format.binary_row import decode_row, encode_stored
 from lsm_engine.format.bloom import build_record_key_bloom, footer_entries
-from lsm_engine.format.column_index import IndexBuilder, indexed_type
+from lsm_engine.format.column_index import IndexBuilder, Parts, indexed_type
 from lsm_engine.format.data_file import EMPTY_ROW, EMPTY_STATS, DataFileMeta, SimpleStats
 from lsm_engine.format.file_index import INDEX_SUFFIX, encode_indexes
 from lsm_engine.format.stats import ColumnExtremes, StatsCollector, stats_modes, stats_of_each
@@ -525,7 +525,7 @@ class OpenFile:
 
     def index(self) -> bytes | None:
         """Return the file index of all rows; None if no column has one."""
-        indexes: dict[str, dict[FileIndexType, bytes]] = {}
+        indexes: dict[str, dict[FileIndexType, Parts]] = {}
         for builder, pieces in zip(
             self._indexes, zip(*self._index_pieces, strict=True), strict=True
         ):

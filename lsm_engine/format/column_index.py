@@ -11,6 +11,7 @@ Numbers are big-endian, and roaring bitmaps in their portable format. docs/forma
 import struct
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -30,11 +31,13 @@ from lsm_engine.format.bloom import (
 from lsm_engine.kernels.arrow_views import (
     Bytes,
     Longs,
+    Words,
     binary_values,
     fixed_values,
     one_array,
 )
 from lsm_engine.kernels.compiled import compiled
+from lsm_engine.kernels.merge_runs import radix_sorted
 from lsm_engine.options.modes import FileIndexType
 from lsm_engine.options.table_options import IndexedColumn
 from lsm_engine.types.types import BINARY, TEXT, TIMESTAMPS, DataType, Root, ScalarType
@@ -195,19 +198,19 @@ _OFFSETS_FROM = 4
 """A bitmap with runs lists the offsets of its containers if it has so many."""
 
 
-def roaring_bytes(positions: Longs, offsets: Longs) -> tuple[Bytes, Longs]:
+def roaring_bytes(positions: Longs, offsets: Longs, least: int = 0) -> tuple[Bytes, Longs]:
     """Return roaring bitmaps one behind the other, and the end of each.
 
-    `positions`: ascending within each bitmap, and below 2**32; `offsets`: n + 1 of them for n bitmaps.
+    `positions`: ascending within each bitmap, and below 2**32; `offsets`: n + 1 of them for n bitmaps;
+    `least`: bitmaps of fewer positions are left out, and have no bytes.
     """
-    begins = np.zeros(len(positions) + 1, np.bool_)
-    begins[1:-1] = np.diff(positions >> 16) != 0
-    begins[offsets] = True
+    count = len(offsets) - 1
+    containers = count * ((int(positions.max(initial=0)) >> 16) + 1)
     # A container takes at most two bytes a position, and twelve in the head.
-    most = 2 * len(positions) + 12 * int(np.count_nonzero(begins)) + 10 * len(offsets)
-    target, ends = np.zeros(most, np.uint8), np.empty(len(offsets) - 1, np.int64)
-    _put_bitmaps(read_only(positions), read_only(offsets), target, ends)
-    return target[: ends[-1] if len(ends) else 0], ends
+    most = 2 * len(positions) + 12 * min(containers, len(positions)) + 10 * len(offsets)
+    target, ends = np.zeros(most, np.uint8), np.empty(count, np.int64)
+    _put_bitmaps(read_only(positions), read_only(offsets), least, target, ends)
+    return target[: ends[-1] if count else 0], ends
 
 
 @compiled
@@ -310,18 +313,19 @@ def _put_bitmap(positions: Longs, first: Any, stop: Any, target: Bytes, place: A
 
 
 @compiled
-def _put_bitmaps(positions: Longs, offsets: Longs, target: Bytes, ends: Longs) -> None:
+def _put_bitmaps(positions: Longs, offsets: Longs, least: Any, target: Bytes, ends: Longs) -> None:
     place = np.int64(0)
     for number in range(len(ends)):
-        place = _put_bitmap(positions, offsets[number], offsets[number + 1], target, place)
+        first, stop = offsets[number], offsets[number + 1]
+        if stop - first >= least:
+            place = _put_bitmap(positions, first, stop, target, place)
         ends[number] = place
 
 
-def _bitmap_of(rows: Longs) -> bytes:
-    """Return the roaring bitmap of ascending rows."""
-    # All rows of a file, which is the usual case, are one run.
-    if len(rows) and rows[-1] == len(rows) - 1:
-        bitmap = BitMap(range(len(rows)))
+def _bitmap_of(rows: Longs | None, count: int) -> bytes:
+    """Return the roaring bitmap of ascending rows; None: of the first `count` rows."""
+    if rows is None:
+        bitmap = BitMap(range(count))
         bitmap.run_optimize()
         return bytes(bitmap.serialize())
     encoded, _ = roaring_bytes(rows, np.array([0, len(rows)], np.int64))
@@ -362,8 +366,12 @@ _BYTE = struct.Struct(">b")
 _INT = struct.Struct(">i")
 _BSI_VERSION = 1
 _LONG_MIN = -(1 << 63)
-_PACKED_BITS = 63
 _NO_ROWS = np.zeros(0, np.int64)
+_RADIX_ROWS = 4096
+"""Rows from which the compiled radix sort takes less time than NumPy's sort."""
+
+Parts: TypeAlias = list[bytes | Bytes]
+"""The bytes of an index, in parts that are joined once: a copy costs as much as the bits themselves."""
 
 
 class IndexBuilder:
@@ -387,13 +395,13 @@ class IndexBuilder:
             case FileIndexType.BITMAP | FileIndexType.RANGE_BITMAP:
                 return pc.dictionary_encode(keys) if self._kind.width is None else keys
 
-    def built(self, pieces: Sequence[Any]) -> bytes | None:
+    def built(self, pieces: Sequence[Any]) -> Parts | None:
         """Return the index of the rows of all pieces, in order; None if it cannot hold one of the values."""
         if self.column.type is FileIndexType.BLOOM_FILTER:
             hashes = np.concatenate(pieces)
             items = self.column.items or max(1, len(hashes))
             bits, probes = build_value_bloom(hashes, items=items, fpp=self.column.fpp)
-            return _INT.pack(probes) + bits.tobytes()
+            return [_INT.pack(probes), bits]
         if self.column.type is FileIndexType.BSI:
             return _bsi_bytes(pa.concat_arrays(pieces))
         of_pieces = _SortedValues.of_texts if self._kind.width is None else _SortedValues.of_numbers
@@ -417,18 +425,18 @@ class _SortedValues:
     @staticmethod
     def of_numbers(pieces: Sequence[pa.Array]) -> "_SortedValues":
         keys = pa.concat_arrays(pieces)
-        nulls, rows = _NO_ROWS, np.arange(len(keys))
-        numbers = fixed_values(keys, np.int64)
+        numbers, rows, nulls = fixed_values(keys, np.int64), np.arange(len(keys)), _NO_ROWS
         if keys.null_count:
             is_null = keys.is_null().to_numpy(zero_copy_only=False)
             nulls, rows = np.flatnonzero(is_null), np.flatnonzero(~is_null)
             numbers = numbers[rows]
         numbers, rows = _by_value(numbers, rows)
-        begins = np.flatnonzero(np.diff(numbers, prepend=numbers[:1] - 1))
+        is_first = np.ones(len(numbers), np.bool_)
+        np.not_equal(numbers[1:], numbers[:-1], out=is_first[1:])
+        begins = np.flatnonzero(is_first)
         starts = np.concatenate([[0], len(nulls) + begins, [len(keys)]]).astype(np.int64)
-        return _SortedValues(
-            values=pa.array(numbers[begins]), rows=np.concatenate([nulls, rows]), offsets=starts
-        )
+        rows = np.concatenate([nulls, rows]) if len(nulls) else rows
+        return _SortedValues(values=pa.array(numbers[begins]), rows=rows, offsets=starts)
 
     @staticmethod
     def of_texts(pieces: Sequence[pa.DictionaryArray]) -> "_SortedValues":
@@ -457,15 +465,13 @@ class _SortedValues:
 
 def _by_value(numbers: Longs, rows: Longs) -> tuple[Longs, Longs]:
     """Return numbers in order, those that are equal in the order of their rows, and their rows."""
-    if not len(numbers):
-        return numbers, rows
-    low, bits = int(numbers.min()), int(rows[-1]).bit_length()
-    if (int(numbers.max()) - low).bit_length() + bits <= _PACKED_BITS:
-        # One sort of a number and its row together takes a tenth of the time of a sort that returns positions.
-        packed = np.sort(((numbers - low) << bits) | rows)
-        return (packed >> bits) + low, packed & ((1 << bits) - 1)
-    order = np.argsort(numbers, kind="stable")
-    return numbers[order], rows[order]
+    if len(numbers) < _RADIX_ROWS:
+        order = np.argsort(numbers, kind="stable")
+        return numbers[order], rows[order]
+    # The sort leaves out bytes that no number differs in: those above the lowest number have most of them.
+    low = numbers.min()
+    words, rows = radix_sorted((numbers - low).view(np.uint64), rows)
+    return words.view(np.int64) + low, rows
 
 
 @compiled
@@ -476,20 +482,15 @@ def _place_rows(codes: Longs, places: Longs, rows: Longs) -> None:
         rows[place] = row
 
 
-def _bitmap_bytes(values: _SortedValues, kind: IndexedType, column: IndexedColumn) -> bytes:
+def _bitmap_bytes(values: _SortedValues, kind: IndexedType, column: IndexedColumn) -> Parts:
     rows, offsets = values.rows, values.offsets
     counts = np.diff(offsets)
     # A bitmap is written of values with several rows; a single row stands in place of its offset.
-    has_bitmap = counts > 1
-    in_bitmaps = np.repeat(has_bitmap, counts)
-    body, ends = roaring_bytes(
-        rows[in_bitmaps], np.concatenate([[0], np.cumsum(counts[has_bitmap])]).astype(np.int64)
-    )
-    places, sizes = np.zeros(len(counts), np.int64), np.full(len(counts), -1, np.int64)
-    places[has_bitmap] = np.concatenate([[0], ends[:-1]])[: len(ends)]
-    sizes[has_bitmap] = np.diff(np.concatenate([[0], ends]))
+    body, ends = roaring_bytes(rows, offsets, least=2)
+    places = np.concatenate([[0], ends[:-1]])
+    sizes = ends - places
     is_single = counts == 1
-    places[is_single] = -1 - rows[offsets[:-1][is_single]]
+    places[is_single], sizes[is_single] = -1 - rows[offsets[:-1][is_single]], -1
     head = _BYTE.pack(column.version) + _INT.pack(len(rows)) + _INT.pack(len(values.values))
     head += _BYTE.pack(int(counts[0] > 0))
     is_first = column.version == 1
@@ -497,7 +498,7 @@ def _bitmap_bytes(values: _SortedValues, kind: IndexedType, column: IndexedColum
         head += _INT.pack(places[0]) + (b"" if is_first else _INT.pack(max(0, sizes[0])))
     stored, ends_of = kind.stored(values.values)
     if is_first:
-        return head + _table(stored, ends_of, [places[1:]]).tobytes() + body.tobytes()
+        return [head, _table(stored, ends_of, [places[1:]]), body]
     blocks = list(_blocks(np.diff(ends_of) + 2 * _INT.size, column.block_limit))
     head += _INT.pack(len(blocks))
     table = _table(stored, ends_of, [places[1:], sizes[1:]])
@@ -509,7 +510,7 @@ def _bitmap_bytes(values: _SortedValues, kind: IndexedType, column: IndexedColum
         entries = table[entry_ends[first] : entry_ends[stop]]
         tables.append(_INT.pack(stop - first) + entries.tobytes())
         size += len(tables[-1])
-    return head + _INT.pack(size) + b"".join(tables) + body.tobytes()
+    return [head, _INT.pack(size), *tables, body]
 
 
 def _blocks(sizes: Longs, limit: int) -> Iterator[tuple[int, int]]:
@@ -541,79 +542,118 @@ def _table(stored: Bytes, ends: Longs, numbers: Sequence[Longs]) -> Bytes:
     return table
 
 
-def _slices(numbers: Longs, rows: Longs, count: int) -> tuple[Bytes, Longs]:
-    """Return bitmaps of the rows whose number has bit 0, bit 1 and so on; rows are ascending."""
-    size = int(rows[-1]) + 1 if len(rows) else 0
+def _slices(numbers: Longs, rows: Longs | None, count: int) -> list[Parts]:
+    """Return, for each of `count` bits, the bitmap of the rows whose number has it.
+
+    `rows`: ascending, those of the numbers; None: the first rows.
+    """
     spread = numbers
-    if len(rows) < size:
-        spread = np.zeros(size, np.int64)
+    if rows is not None:
+        spread = np.zeros(int(rows[-1]) + 1 if len(rows) else 0, np.int64)
         spread[rows] = numbers
-    octets = spread.astype("<i8").view(np.uint8).reshape(size, 8)
-    packed = np.empty((count, size + 7 >> 3), np.uint8)
+    size = len(spread)
+    octets = spread.astype("<i8", copy=False).view(np.uint8).reshape(size, 8)
+    packed = np.zeros((count, 8 * (size + 63 >> 6)), np.uint8)
     for first in range(0, count, 8):
         octet = np.ascontiguousarray(octets[:, first >> 3])
         for bit in range(first, min(first + 8, count)):
-            packed[bit] = np.packbits(octet & np.uint8(1 << (bit - first)), bitorder="little")
-    pieces: list[Bytes] = []
+            flags = np.packbits(octet & np.uint8(1 << (bit - first)), bitorder="little")
+            packed[bit, : len(flags)] = flags
+    bitmaps: list[Parts] = []
     for bits, dense in zip(packed, _dense_bitmaps(packed, size), strict=True):
         if dense is None:
             flags = np.unpackbits(bits, count=size, bitorder="little")
             members = np.flatnonzero(flags).astype(np.int64)
-            dense, _ = roaring_bytes(members, np.array([0, len(members)], np.int64))
-        pieces.append(dense)
-    ends = np.cumsum([len(piece) for piece in pieces], dtype=np.int64)
-    return np.concatenate([np.zeros(0, np.uint8), *pieces]), ends
+            encoded, _ = roaring_bytes(members, np.array([0, len(members)], np.int64))
+            dense = [encoded]
+        bitmaps.append(dense)
+    return bitmaps
 
 
-def _dense_bitmaps(packed: Bytes, size: int) -> Sequence[Bytes | None]:
+def _dense_bitmaps(packed: Bytes, size: int) -> Sequence[Parts | None]:
     """Return, for the bits of `size` rows in each array, the roaring bitmap with plain bits in all of its containers.
 
     None for one of which another form is smaller. Bits of numbers are mostly dense, and packing flags takes a
-    tenth of the time of setting each bit. All arrays are looked at together: one has few bits for a step of NumPy.
+    tenth of the time of setting each bit.
     """
     count = len(packed)
     if size <= _ARRAY_MAX:
         return [None] * count
     container_count = (size - 1 >> 16) + 1
-    bits = np.zeros((count, _BITS_BYTES * container_count), np.uint8)
-    bits[:, : packed.shape[1]] = packed
-    words = bits.view("<u8").reshape(count, container_count, -1)
-    counts = np.bitwise_count(words).sum(axis=2, dtype=np.int64)
-    # A run begins at a bit whose lower neighbour is not set; of the lowest bit that is the word before.
-    neighbours = words << np.uint64(1)
-    neighbours[:, :, 1:] |= words[:, :, :-1] >> np.uint64(63)
-    runs = np.bitwise_count(words & ~neighbours).sum(axis=2, dtype=np.int64)
+    counts = np.empty((count, container_count), np.int64)
+    runs = np.empty_like(counts)
+    _count_bits(packed.view("<u8"), counts, runs)
     is_dense = np.all((counts > _ARRAY_MAX) & (2 + 4 * runs >= _BITS_BYTES), axis=1)
     keys = np.arange(container_count)
-    places = (8 + 8 * container_count + _BITS_BYTES * keys).astype("<u4").view(np.uint8)
-    head = np.array([_NO_RUNS, container_count], "<u4").view(np.uint8)
+    head = np.array([_NO_RUNS, container_count], "<u4").tobytes()
     heads = np.stack([np.broadcast_to(keys, counts.shape), counts - 1], axis=2).astype("<u2")
-    parts = (np.broadcast_to(head, (count, len(head))), heads.view(np.uint8).reshape(count, -1))
-    bitmaps = np.hstack([*parts, np.broadcast_to(places, (count, len(places))), bits])
-    return [bitmap if dense else None for bitmap, dense in zip(bitmaps, is_dense, strict=True)]
+    places = (8 + 8 * container_count + _BITS_BYTES * keys).astype("<u4").tobytes()
+    padding = bytes(_BITS_BYTES * container_count - packed.shape[1])
+    return [
+        [head, of_bits.tobytes(), places, bits, padding] if dense else None
+        for of_bits, bits, dense in zip(heads, packed, is_dense, strict=True)
+    ]
 
 
-def _bsi_bytes(keys: pa.Array) -> bytes | None:
-    valid = np.flatnonzero(keys.is_valid().to_numpy(zero_copy_only=False)).astype(np.int64)
-    numbers = fixed_values(keys, np.int64)[valid]
+@compiled
+def _count_bits(words: Words, counts: Any, runs: Any) -> None:
+    """Count the bits and the runs of bits in each container of each bitmap."""
+    for number in range(words.shape[0]):
+        for container in range(counts.shape[1]):
+            bit_count, run_count, before = np.uint64(0), np.uint64(0), np.uint64(0)
+            first = container * (_BITS_BYTES // 8)
+            for place in range(first, min(first + _BITS_BYTES // 8, words.shape[1])):
+                word = np.uint64(words[number, place])
+                # A run begins at a bit whose lower neighbour is not set.
+                begins = word & ~((word << np.uint64(1)) | before)
+                before = word >> np.uint64(63)
+                bit_count += _popcount(word)
+                run_count += _popcount(begins)
+            counts[number, container] = np.int64(bit_count)
+            runs[number, container] = np.int64(run_count)
+
+
+@compiled
+def _popcount(word: Any) -> Any:
+    """Return how many bits of a word are set: counted in pairs, fours and bytes, and summed by a product."""
+    pairs = word - ((word >> np.uint64(1)) & np.uint64(0x5555555555555555))
+    fours = (pairs & np.uint64(0x3333333333333333)) + (
+        (pairs >> np.uint64(2)) & np.uint64(0x3333333333333333)
+    )
+    octets = (fours + (fours >> np.uint64(4))) & np.uint64(0x0F0F0F0F0F0F0F0F)
+    return (octets * np.uint64(0x0101010101010101)) >> np.uint64(56)
+
+
+def _bsi_bytes(keys: pa.Array) -> Parts | None:
+    numbers, rows = fixed_values(keys, np.int64), None
+    if keys.null_count:
+        rows = np.flatnonzero(keys.is_valid().to_numpy(zero_copy_only=False))
+        numbers = numbers[rows]
+    lowest = numbers.min(initial=0)
     # The greatest negative number has no absolute value of 64 bits.
-    if np.any(numbers == _LONG_MIN):
+    if lowest == _LONG_MIN:
         return None
-    parts = [_BYTE.pack(_BSI_VERSION), _INT.pack(len(keys))]
-    for is_side in (numbers >= 0, numbers < 0):
-        rows, values = valid[is_side], np.abs(numbers[is_side])
-        parts.append(_BYTE.pack(int(len(rows) > 0)))
-        if not len(rows):
-            continue
-        greatest = int(values.max())
-        count = greatest.bit_length()
-        slices, _ = _slices(values, rows, count)
-        parts.append(struct.pack(">bqq", _BSI_VERSION, 0, greatest))
-        parts += [_bitmap_of(rows), _INT.pack(count), slices.tobytes()]
-    return b"".join(parts)
+    head = _BYTE.pack(_BSI_VERSION) + _INT.pack(len(keys))
+    if not lowest:
+        return [head, *_side(numbers, rows), *_side(_NO_ROWS, None)]
+    is_negative = numbers < 0
+    rows = np.arange(len(keys)) if rows is None else rows
+    positive = _side(numbers[~is_negative], rows[~is_negative])
+    return [head, *positive, *_side(-numbers[is_negative], rows[is_negative])]
 
 
-def _range_bytes(values: _SortedValues, kind: IndexedType, column: IndexedColumn) -> bytes:
+def _side(numbers: Longs, rows: Longs | None) -> Parts:
+    """Return the slices of numbers with one sign; `rows`: None: the first rows."""
+    if not len(numbers):
+        return [_BYTE.pack(0)]
+    greatest = int(numbers.max())
+    slices = _slices(numbers, rows, greatest.bit_length())
+    head = struct.pack(">bbqq", 1, _BSI_VERSION, 0, greatest)
+    present = _bitmap_of(rows, len(numbers))
+    return [head, present, _INT.pack(len(slices)), *chain.from_iterable(slices)]
+
+
+def _range_bytes(values: _SortedValues, kind: IndexedType, column: IndexedColumn) -> Parts:
     stored, ends = kind.stored(values.values)
     count, codes = len(values.values), values.codes()
     head = struct.pack(">bii", 1, len(codes), count)
@@ -621,21 +661,19 @@ def _range_bytes(values: _SortedValues, kind: IndexedType, column: IndexedColumn
         head += stored[: ends[1]].tobytes() + stored[ends[-2] :].tobytes()
     dictionary = _dictionary_bytes(stored, ends, kind, column.chunk_limit(kind.width))
     head += _INT.pack(len(dictionary))
-    rows = np.flatnonzero(codes >= 0).astype(np.int64)
-    if len(rows) < len(codes):
+    row_count, rows = len(codes), None
+    if values.offsets[1]:
+        rows = np.flatnonzero(codes >= 0)
         codes = codes[rows]
-    present = _bitmap_of(rows)
+    present = _bitmap_of(rows, row_count)
     slice_count = max(1, (count - 1).bit_length()) if count else 1
-    slices, slice_ends = _slices(codes, rows, slice_count)
-    sizes = np.diff(np.concatenate([[0], slice_ends]))
-    places = np.stack([slice_ends - sizes, sizes], axis=1).astype(">i4").tobytes()
+    slices = _slices(codes, rows, slice_count)
+    sizes = np.array([sum(map(len, parts)) for parts in slices])
+    places = np.stack([np.cumsum(sizes) - sizes, sizes], axis=1).astype(">i4").tobytes()
     slice_head = struct.pack(">bbii", 1, slice_count, len(present), len(places)) + places
-    return b"".join(
-        (
-            _INT.pack(len(head)), head, dictionary,
-            _INT.pack(len(slice_head)), slice_head, present, slices.tobytes(),
-        )
-    )  # fmt: skip
+    lengths = _INT.pack(len(head)), _INT.pack(len(slice_head))
+    before = [lengths[0], head, dictionary, lengths[1], slice_head, present]
+    return [*before, *chain.from_iterable(slices)]
 
 
 def _dictionary_bytes(stored: Bytes, ends: Longs, kind: IndexedType, limit: int) -> bytes:

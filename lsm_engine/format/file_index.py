@@ -10,10 +10,11 @@ redundant bytes ours hold the CRC-32 of the head before them, and of each index 
 
 import struct
 from collections.abc import Callable, Mapping
+from typing import Any
 
 from lsm_engine.base.errors import CorruptFileError
 from lsm_engine.format.checksum import checksum_of
-from lsm_engine.format.column_index import ColumnIndex, NullColumn, indexed_type, read_index
+from lsm_engine.format.column_index import ColumnIndex, NullColumn, Parts, indexed_type, read_index
 from lsm_engine.options.modes import FileIndexType
 from lsm_engine.types.types import DataType
 
@@ -30,8 +31,8 @@ _HEAD_BYTES = 4096
 _TYPES = {kind.value: kind for kind in FileIndexType}
 
 
-def encode_indexes(indexes: Mapping[str, Mapping[FileIndexType, bytes]]) -> bytes:
-    """Return an index file of the indexes of each column."""
+def encode_indexes(indexes: Mapping[str, Mapping[FileIndexType, Parts]]) -> bytes:
+    """Return an index file of the indexes of each column, each in parts."""
     names = {name: _utf(name) for name in indexes}
     types = {kind: _utf(kind.value) for kind in FileIndexType}
     counts = [len(of_column) for of_column in indexes.values()]
@@ -39,16 +40,27 @@ def encode_indexes(indexes: Mapping[str, Mapping[FileIndexType, bytes]]) -> byte
     size += sum(len(types[kind]) + 8 for of_column in indexes.values() for kind in of_column)
     checksum_count = 1 + sum(len(of_column) for of_column in indexes.values())
     start = size + _INT.size + _CHECKSUM.size * checksum_count
-    head, body = [_HEAD.pack(_MAGIC, _VERSION, start, len(counts))], []
+    head, body = [_HEAD.pack(_MAGIC, _VERSION, start, len(counts))], list[Parts]()
     for name, of_column in indexes.items():
         head += [names[name], _INT.pack(len(of_column))]
         for kind, stored in of_column.items():
-            head += [types[kind], struct.pack(">ii", start, len(stored))]
+            length = sum(map(len, stored))
+            head += [types[kind], struct.pack(">ii", start, length)]
             body.append(stored)
-            start += len(stored)
-    before = b"".join(head)
-    checksums = [_CHECKSUM.pack(checksum_of(part)) for part in (before, *body)]
-    return b"".join((before, _INT.pack(_CHECKSUM.size * checksum_count), *checksums, *body))
+            start += length
+    before: Parts = [b"".join(head)]
+    checksums = [_CHECKSUM.pack(_checksum_of_parts(parts)) for parts in (before, *body)]
+    file: list[Any] = [*before, _INT.pack(_CHECKSUM.size * checksum_count), *checksums]
+    for parts in body:
+        file += parts
+    return b"".join(file)
+
+
+def _checksum_of_parts(parts: Parts) -> int:
+    checksum = 0
+    for part in parts:
+        checksum = checksum_of(part, checksum)
+    return checksum
 
 
 def _utf(text: str) -> bytes:

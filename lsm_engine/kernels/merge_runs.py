@@ -572,10 +572,10 @@ def sort_orders(keys: Sequence[SortKeys], ranks: Sequence[RowRanks]) -> MergeOrd
         [np.arange(run << 32, (run << 32) + len(key)) for run, key in enumerate(keys)]
     )
     if table.form != ONE_WORD:
-        _, tags = _radix_sorted(np.concatenate(table.second), tags)
+        _, tags = radix_sorted(np.concatenate(table.second), tags)
         begins = np.cumsum([0, *(len(key) for key in keys)])[:-1]
         words = words[begins[tags >> 32] + (tags & 0xFFFFFFFF)]
-    words, tags = _radix_sorted(words, tags)
+    words, tags = radix_sorted(words, tags)
     if table.form == WORDS_AND_BYTES:
         tags = _with_ties_sorted(table, words, tags)
     same = np.arange(len(keys), dtype=np.uint16)
@@ -617,8 +617,8 @@ def _with_ties_sorted(table: KeyTable, words: Words, tags: Longs) -> Longs:
     return (order.run.astype(np.int64) << 32) + order.row
 
 
-def _radix_sorted(words: Words, tags: Longs) -> tuple[Words, Longs]:
-    """Return words in order and their tags; stable. Uses up the arrays handed in."""
+def radix_sorted(words: Words, tags: Longs) -> tuple[Words, Longs]:
+    """Return words in order, and their tags in the order of the words; stable. Uses up the arrays handed in."""
     spare_words, spare_tags = np.empty_like(words), np.empty_like(tags)
     passes = _radix_sort(words, tags, spare_words, spare_tags, np.empty(256, np.int64))
     return (spare_words, spare_tags) if passes % 2 else (words, tags)
