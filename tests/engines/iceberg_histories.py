@@ -1,25 +1,28 @@
 """Random histories of tables with Iceberg metadata: after each step other engines read what a scan reads.
 
     python -m tests.engines.iceberg_histories --histories 2000
-    python -m tests.engines.iceberg_histories --histories 300 --spark
+    python -m tests.engines.iceberg_histories --histories 2000 --readers java
+    python -m tests.engines.iceberg_histories --histories 300 --readers pyiceberg,polars,duckdb,java,spark
     python -m tests.engines.iceberg_histories --histories 1 --seed 17 --layout "partial update" --verbose
 
 A history is a table of a random layout and random columns, with writes, deletes, compactions, changes of the schema, tags,
 branches, rollbacks, expiries, forgotten keys, commits of clients that write no metadata, and crashes between a snapshot and its
 metadata. The readers are pyiceberg, Polars where its own reader takes the types, DuckDB where its extension is installed, and
-Iceberg's own Java library where Maven can fetch it; with `--spark` iceberg-spark, too.
+Iceberg's own Java library where Maven can fetch it; iceberg-spark if it is named. A seed makes the same history for any readers.
 """
 
 import argparse
 import datetime as dt
+import json
 import random
 import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from decimal import Decimal
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -74,6 +77,8 @@ LAYOUTS: dict[str, tuple[tuple[str, ...], dict[str, str]]] = {
 _TAKES_DELETES = ("append with vectors", "append in version 2", "keys", "keys in version 2", "wide vectors", "keys in a warehouse", "partitions",
                   "dynamic buckets", "postponed buckets", "lookup changelog", "keys by compactions", "bounded lag")  # fmt: skip
 _INEXACT = ("keys by compactions", "bounded lag")
+IN_PROCESS = ("pyiceberg", "polars", "duckdb")
+READERS = (*IN_PROCESS, "java", "spark")
 
 VALUES: dict[str, Callable[[int], Any]] = {
     "BOOLEAN": lambda n: n % 3 == 0,
@@ -109,7 +114,7 @@ class Mismatch(AssertionError):
 class History:
     """One table and what happens to it. `columns`: the types of its columns but keys and `v`, by name.
 
-    `java` and `spark`: read it as well.
+    `readers`: those of this process that read it. `java` and `spark`: read it as well.
     """
 
     def __init__(
@@ -117,9 +122,12 @@ class History:
         folder: Path,
         layout: str,
         seed: int,
+        *,
+        readers: Collection[str] = IN_PROCESS,
         java: IcebergJava | None = None,
         spark: IcebergSpark | None = None,
     ) -> None:
+        self.readers = readers
         self.java = java
         self.spark = spark
         self.layout = layout
@@ -327,33 +335,40 @@ class History:
             raise Mismatch(f"{state.lag} snapshots behind")
         if self.layout == "bounded lag" and state.waiting_commits > 2 and self.log[-1] == "compact":
             raise Mismatch(f"{state.waiting_commits} commits wait")
-        shown = face(self.table)
-        rows = self._ordered(shown.scan().to_arrow())
-        if self.java is not None:
-            by_java = self._ordered(self.java.rows(self._directory()))
-            if by_java != rows:
-                raise Mismatch(f"Iceberg's library and pyiceberg: {_difference(by_java, rows)}")
+        members = json.loads(Path(metadata_file(self.table)).read_bytes())
+        rows = self._rows_of_each()
+        _require_agreement(rows)
         if self.layout in _INEXACT and state.hidden_files:
             return
         scanned = self.table.to_arrow()
-        self._require_same("pyiceberg", rows, scanned)
-        # Its own reader refuses TIMESTAMP(3) and decimals with more digits than in the file, and gives maps as lists.
-        if not self.is_widened and not any(
-            kind.startswith(("TIMESTAMP(3)", "MAP")) for kind in self.columns.values()
-        ):
-            frame = polars.scan_iceberg(metadata_file(self.table))
-            self._require_same("polars", self._ordered(frame.collect().to_arrow()), scanned)
-        if duckdb_reads_iceberg():
-            self._require_same("DuckDB", self._ordered(duckdb_rows(self.table)), scanned)
-        if self.spark is not None:
-            self._require_same("Spark", self._ordered(self.spark.rows(self._directory())), scanned)
-        self._compare_filters(shown, scanned)
-        self._compare_older(shown, state)
-        self._compare_branches(shown, state)
+        for reader, each in rows.items():
+            self._require_same(reader, each, scanned)
+        self._compare_filters(scanned)
+        self._compare_older(members, state)
+        self._compare_branches(members, state)
         # It compares what readers skip rows by, and costs as much as the readers.
         warnings = self.table.verify().warnings if self.steps % 4 == 0 else ()
         if warnings:
             raise Mismatch(f"verify warns: {warnings[0]}")
+
+    def _rows_of_each(self) -> dict[str, list[str]]:
+        """Return the rows of the newest snapshot, in order, by reader."""
+        tables = {}
+        if "pyiceberg" in self.readers:
+            tables["pyiceberg"] = face(self.table).scan().to_arrow()
+        # Its own reader refuses TIMESTAMP(3) and decimals with more digits than in the file, and gives maps as lists.
+        if "polars" in self.readers and not (
+            self.is_widened
+            or any(kind.startswith(("TIMESTAMP(3)", "MAP")) for kind in self.columns.values())
+        ):
+            tables["polars"] = polars.scan_iceberg(metadata_file(self.table)).collect().to_arrow()
+        if "duckdb" in self.readers and duckdb_reads_iceberg():
+            tables["DuckDB"] = duckdb_rows(self.table)
+        if self.java is not None:
+            tables["Iceberg's library"] = self.java.rows(self._directory())
+        if self.spark is not None:
+            tables["Spark"] = self.spark.rows(self._directory())
+        return {reader: self._ordered(rows) for reader, rows in tables.items()}
 
     def _directory(self) -> str:
         return str(metadata_folder(self.table).parent)
@@ -367,59 +382,61 @@ class History:
         if rows != expected:
             raise Mismatch(f"{reader}: {_difference(rows, expected)}")
 
-    def _compare_filters(self, shown: Any, scanned: pa.Table) -> None:
+    def _compare_filters(self, scanned: pa.Table) -> None:
         """Ask Iceberg's library for a filter of each type, and the others for one of them."""
         kinds = {"k": "BIGINT", "v": "BIGINT", **self.columns}
         names = [name for name, kind in kinds.items() if kind in _FILTERED]
         self.questions.shuffle(names)
         by_kind = {kinds[name]: name for name in names}
-        for number, (kind, name) in enumerate(by_kind.items()):
-            given = random_filter(self.questions, scanned, name, kind)
-            answers = {}
-            if self.java is not None:
-                answers["Iceberg's library"] = self.java.rows(
-                    self._directory(), row_filter=given.members()
-                )
-            if number == 0:
-                answers["pyiceberg"] = shown.scan(row_filter=given.expression()).to_arrow()
-                if self.spark is not None:
-                    answers["Spark"] = self.spark.rows(self._directory(), condition=given.sql())
-            for reader, rows in answers.items():
-                kept = given.kept(scanned)
-                self._require_same(
-                    f"{reader} where {given}", self._ordered(given.comparable(rows)), kept
-                )
+        filters = [
+            random_filter(self.questions, scanned, name, kind) for kind, name in by_kind.items()
+        ]
+        answers = []
+        if self.java is not None:
+            requests = [{"row_filter": each.members()} for each in filters]
+            tables = self.java.answers(self._directory(), requests)
+            answers += [("Iceberg's library", *pair) for pair in zip(filters, tables, strict=True)]
+        first = filters[0]
+        if "pyiceberg" in self.readers:
+            scan = face(self.table).scan(row_filter=first.expression())
+            answers.append(("pyiceberg", first, scan.to_arrow()))
+        if self.spark is not None:
+            rows = self.spark.rows(self._directory(), condition=first.sql())
+            answers.append(("Spark", first, rows))
+        for reader, each, rows in answers:
+            self._require_same(
+                f"{reader} where {each}", self._ordered(each.comparable(rows)), each.kept(scanned)
+            )
 
-    def _compare_older(self, shown: Any, state: Any) -> None:
+    def _compare_older(self, members: dict[str, Any], state: Any) -> None:
         """Require that each tag is a ref, and that readers of an older snapshot read what a scan of it reads."""
         tagged = {tag.name: tag.snapshot.id for tag in self.table.tags.list()}
-        refs = {name for name, ref in shown.metadata.refs.items() if ref.snapshot_ref_type == "tag"}
+        refs = {name for name, ref in members["refs"].items() if ref["type"] == "tag"}
         if refs | set(state.tags_left_out) != set(tagged):
             raise Mismatch(f"tags {sorted(tagged)}, refs {sorted(refs)}, {state.tags_left_out}")
         if self.layout in _INEXACT:
             return
         scans = {snapshot.id: {"snapshot_id": snapshot.id} for snapshot in self.table.snapshots()}
         scans |= {number: {"tag": name} for name, number in tagged.items()}
-        ids = [each.snapshot_id for each in shown.snapshots() if each.snapshot_id in scans]
+        ids = [number for number in _snapshot_ids(members) if number in scans]
         number = self.chance.choice(ids)
         scanned = self.table.scan(**scans[number]).to_arrow()
-        rows = shown.scan(snapshot_id=number).to_arrow().select(scanned.column_names)
-        self._require_same(f"pyiceberg at {number}", in_order(rows.cast(scanned.schema)), scanned)
-        given = {"snapshot": number}
+        answers = {}
+        if "pyiceberg" in self.readers:
+            answers["pyiceberg"] = face(self.table).scan(snapshot_id=number).to_arrow()
         if self.java is not None:
             # A tag by its name, in which readers look it up.
             names = [name for name in refs if tagged[name] == number]
-            by_name = {"ref": names[0]} if names else given
-            rows = self.java.rows(self._directory(), **by_name).select(scanned.column_names)
-            self._require_same(
-                f"Iceberg's library at {by_name}", in_order(rows.cast(scanned.schema)), scanned
-            )
+            by_name = {"ref": names[0]} if names else {"snapshot": number}
+            answers["Iceberg's library"] = self.java.rows(self._directory(), **by_name)
         if self.spark is not None:
-            rows = self.spark.rows(self._directory(), **given).select(scanned.column_names)
-            self._require_same(f"Spark at {number}", in_order(rows.cast(scanned.schema)), scanned)
+            answers["Spark"] = self.spark.rows(self._directory(), snapshot=number)
+        for reader, rows in answers.items():
+            rows = rows.select(scanned.column_names).cast(scanned.schema)
+            self._require_same(f"{reader} at {number}", in_order(rows), scanned)
 
-    def _compare_branches(self, shown: Any, state: Any) -> None:
-        ids = [snapshot.snapshot_id for snapshot in shown.snapshots()]
+    def _compare_branches(self, members: dict[str, Any], state: Any) -> None:
+        ids = _snapshot_ids(members)
         if len(ids) > len(set(ids)):
             raise Mismatch(f"ids of snapshots are not unique: {sorted(ids)}")
         for name in self.table.branches.names():
@@ -428,11 +445,14 @@ class History:
             branch = self.table.branch(name)
             if branch.latest_snapshot() is None or self.layout in _INEXACT:
                 continue
-            snapshot = shown.snapshot_by_name(name)
-            if snapshot is None:
+            ref = members["refs"].get(name)
+            if ref is None or ref["snapshot-id"] not in ids:
                 raise Mismatch(f"branch {name} is neither shown nor left out")
             scanned = branch.to_arrow()
-            answers = {"pyiceberg": shown.scan(snapshot_id=snapshot.snapshot_id).to_arrow()}
+            answers = {}
+            if "pyiceberg" in self.readers:
+                scan = face(self.table).scan(snapshot_id=ref["snapshot-id"])
+                answers["pyiceberg"] = scan.to_arrow()
             if self.java is not None:
                 answers["Iceberg's library"] = self.java.rows(self._directory(), ref=name)
             for reader, rows in answers.items():
@@ -448,6 +468,17 @@ class History:
         self.compare()
         if self.table.inspect.iceberg().hidden_files:
             raise Mismatch("files are hidden after a full compaction")
+
+
+def _snapshot_ids(members: dict[str, Any]) -> list[int]:
+    return [snapshot["snapshot-id"] for snapshot in members["snapshots"]]
+
+
+def _require_agreement(rows: dict[str, list[str]]) -> None:
+    """Require that all readers read the same rows, also where they are not those of a scan."""
+    for (first, expected), (reader, each) in pairwise(rows.items()):
+        if each != expected:
+            raise Mismatch(f"{reader} and {first}: {_difference(each, expected)}")
 
 
 def _difference(rows: list[str], expected: list[str]) -> str:
@@ -481,7 +512,7 @@ def run_history(
 ) -> History:
     """Run a history to its end; Mismatch names layout, seed and steps.
 
-    `readers`: `java` and `spark`, as a History takes them.
+    `readers`: `readers`, `java` and `spark`, as a History takes them.
     """
     history = History(folder, layout, seed, **readers)
     try:
@@ -508,17 +539,24 @@ def main() -> int:
         "--seconds", type=float, default=float("inf"), help="begin no history after them"
     )
     parser.add_argument("--folder", help="where tables are made, such as /dev/shm")
-    parser.add_argument("--spark", action="store_true", help="iceberg-spark reads as well")
+    parser.add_argument(
+        "--readers",
+        default=",".join((*IN_PROCESS, "java")),
+        help=f"some of {','.join(READERS)}, separated by commas",
+    )
     parser.add_argument("--verbose", action="store_true")
     given = parser.parse_args()
-    readers: dict[str, Any] = {}
+    names = given.readers.split(",")
+    if not names or not set(names) <= set(READERS):
+        parser.error(f"--readers takes some of {','.join(READERS)}")
+    readers: dict[str, Any] = {"readers": [name for name in names if name in IN_PROCESS]}
     with ExitStack() as stack:
-        reason = iceberg_java.why_not()
-        if reason is None:
-            readers["java"] = stack.enter_context(iceberg_java.iceberg_java())
-        else:
+        reason = iceberg_java.why_not() if "java" in names else None
+        if reason is not None:
             print(f"without Iceberg's library: {reason}")
-        if given.spark:
+        elif "java" in names:
+            readers["java"] = stack.enter_context(iceberg_java.iceberg_java())
+        if "spark" in names:
             readers["spark"] = stack.enter_context(iceberg_spark())
         return run_histories(given, readers)
 

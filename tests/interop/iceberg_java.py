@@ -5,7 +5,7 @@ import json
 import os
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from decimal import Decimal
 from typing import Any
@@ -82,11 +82,30 @@ class IcebergJava:
 
         `row_filter`: in the form of Iceberg's `ExpressionParser`, as `comparison` makes it.
         """
-        request = {"table": table, "snapshot": snapshot, "ref": ref, "filter": row_filter}
+        request = {"snapshot": snapshot, "ref": ref, "row_filter": row_filter}
+        (rows,) = self.answers(table, [request])
+        return rows
+
+    def answers(self, table: str, requests: Sequence[dict[str, Any]]) -> list[pa.Table]:
+        """Return the rows for each of some requests, the arguments of `rows`; it reads on while they are taken."""
+        lines = [
+            json.dumps(
+                {
+                    "table": table,
+                    "snapshot": request.get("snapshot"),
+                    "ref": request.get("ref"),
+                    "filter": request.get("row_filter"),
+                }
+            )
+            for request in requests
+        ]
         assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.write(json.dumps(request) + "\n")
+        self._process.stdin.write("".join(f"{line}\n" for line in lines))
         self._process.stdin.flush()
+        return [self._answer() for _ in requests]
+
+    def _answer(self) -> pa.Table:
+        assert self._process.stdout is not None
         line = self._process.stdout.readline()
         assert line, "the JVM has ended"
         answer = json.loads(line, parse_float=float)

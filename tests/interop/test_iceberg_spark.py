@@ -65,7 +65,7 @@ def test_iceberg_spark_reads_each_commit_tags_and_branches(tmp_path):
 
 
 def test_after_each_step_of_a_history_iceberg_spark_reads_what_a_scan_reads(tmp_path):
-    """One history of each layout; `python -m tests.engines.iceberg_histories --spark` runs more."""
+    """One history of each layout; `python -m tests.engines.iceberg_histories --readers spark` runs more."""
     with iceberg_spark() as spark:
         for seed, layout in enumerate(LAYOUTS):
             run_history(tmp_path / str(seed), layout, seed, spark=spark)
