@@ -48,7 +48,7 @@ from lsm_engine.read.scan import Scan
 from lsm_engine.read.scan_plan import ScanRequest
 from lsm_engine.table import branches
 from lsm_engine.table.names import names_of, only_one
-from lsm_engine.table.session import TableSession
+from lsm_engine.table.session import PublishedSchema, TableSession
 from lsm_engine.table.time_travel import version_named
 from lsm_engine.types.schema_changes import SchemaChange
 from lsm_engine.types.table_schema import TableSchema
@@ -95,13 +95,14 @@ class Table:
             raise TypeError(
                 "a table is opened by lsm.open_table(path), or catalog['database.table']"
             )
-        self.session = session
+        self._session = session
+        self._published = PublishedSchema()
         self.location = location
 
     if not TYPE_CHECKING:  # a checker goes on refusing names that a table lacks
 
         def __getattr__(self, name: str) -> Any:
-            session = self.__dict__.get("session")
+            session = self.__dict__.get("_session")
             if session is not None and name in session.schema.names:
                 raise AttributeError(
                     f"'Table' object has no attribute {name!r}: to_arrow({name!r}) reads the column, "
@@ -132,6 +133,20 @@ class Table:
         ]
         title = f"{self.name} {self.latest_snapshot() or 'empty'}"
         return html_table(title, ("column", "type", ""), rows)
+
+    @property
+    def session(self) -> TableSession:
+        """The open table, by the schema that this handle has published last, also through `altering`."""
+        schema, session = self._published.schema, self._session
+        # A plan that another one has overtaken stays, so that its commit is refused.
+        is_behind = schema is not None and schema.id > session.schema.id
+        if schema is not None and is_behind and not session.is_planned:
+            self._session = session.with_schema(schema)
+        return self._session
+
+    @session.setter
+    def session(self, session: TableSession) -> None:
+        self._session = session
 
     @property
     def name(self) -> str:
@@ -504,15 +519,22 @@ class Table:
         """
         schema = alter.alter(self.session, changes)
         self.session = self.session.with_schema(schema)
+        self._published.schema = schema
         return schema
 
     def altering(self, *changes: SchemaChange) -> "Table":
         """Return this table as `alter` would make it, to write rows that need the changes.
 
-        The first commit through it publishes the new schema; rows that are refused leave the table as
-        it was. Raises as `alter` does, CommitConflictError at the commit where others altered it first.
+        The first commit through it publishes the new schema, with which this table goes on as well; rows that are
+        refused leave both as they were. Raises as `alter` does, CommitConflictError at the commit where others altered
+        it first.
         """
-        return Table(alter.altering(self.session, changes), self.location)
+        session = alter.altering(self.session, changes)
+        planned = Table(session, self.location)
+        planned._published = self._published
+        if session.planned is not None:
+            session.planned.shared = self._published
+        return planned
 
     # --- read ----------------------------------------------------------------------------------
 

@@ -324,7 +324,7 @@ def _publish_planned(session: TableSession, planned: PlannedSchema) -> None:
             "open the table anew, and write again",
             table=session.name,
         )
-    planned.published = published
+    planned.is_there(published)
     if session.identity.is_dropped():
         if ours is not None:  # the file would keep a new table from being made
             session.delete_quietly([path])

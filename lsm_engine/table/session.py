@@ -49,6 +49,12 @@ log = logging.getLogger(__name__)
 _FEW_BUCKETS = 500  # a listing has a thousand entries a page
 
 
+class PublishedSchema:
+    """The newest schema that commits through handles of one table have published; None before the first one."""
+
+    schema: TableSchema | None = None
+
+
 class PlannedSchema:
     """A schema that the first commit through any session of it publishes (commit).
 
@@ -66,6 +72,12 @@ class PlannedSchema:
         self.known_schema, self.changes, self.base, self.check = known_schema, changes, base, check
         self.published: TableSchema | None = None
         """The schema that is there, once it is."""
+        self.shared = PublishedSchema()
+        """Where the handles of the table that planned it look."""
+
+    def is_there(self, schema: TableSchema) -> None:
+        """Keep the schema that a commit has published."""
+        self.published = self.shared.schema = schema
 
 
 class TableSession:

@@ -297,3 +297,26 @@ def _put(table: lsm.Table, rows: list[dict[str, object]]) -> None:
         table.upsert(rows)
     else:
         table.append(rows)
+
+
+@pytest.mark.parametrize("verb", WRITES)
+def test_the_handle_that_planned_a_schema_goes_on_with_it(table: lsm.Table, verb: str) -> None:
+    planned = table.altering(*CHANGES)
+    with pytest.raises(lsm.LsmError):
+        WRITES[verb](planned, [{"p": 1, "k": None, "n": 1, "new": "x"}])
+    assert table.schema.names == ("p", "k", "n", "old")
+    WRITES[verb](planned, FITS)
+    assert table.schema.names == planned.schema.names == ("p", "k", "n", "new")
+    table.upsert([{"p": 1, "k": 3, "n": 1 << 41, "new": "z"}])
+    assert table.lookup([{"p": 1, "k": 3}]).to_pylist()[0]["new"] == "z"
+
+
+def test_handles_follow_the_one_of_them_that_publishes(table: lsm.Table) -> None:
+    first = table.altering(*CHANGES)
+    second = first.altering(lsm.AddColumn("second", "INT"))
+    second.upsert([{**FITS[0], "second": 2}])
+    assert table.schema.names == second.schema.names == ("p", "k", "n", "new", "second")
+    second.alter(lsm.SetOption("write-only", "true"))
+    assert table.options.texts["write-only"] == "true"
+    with pytest.raises(lsm.CommitConflictError, match="have altered the table"):
+        first.upsert(FITS)
