@@ -69,8 +69,8 @@ def delete_where(
 def _require_vectors(session: TableSession) -> None:
     if not session.options[core_options.DELETION_VECTORS_ENABLED]:
         raise InvalidInputError(
-            "the table has no primary key; rows can be deleted from it if it was created with "
-            "'deletion-vectors.enabled' = true, or by overwrite",
+            "the table has no primary key; rows can be deleted from it once it has the option "
+            "'deletion-vectors.enabled' = true, which it can get at any time, or by overwrite",
             option=core_options.DELETION_VECTORS_ENABLED.key,
             table=session.name,
         )

@@ -161,7 +161,7 @@ DELETE_FORCE_PRODUCE_CHANGELOG = Option(
 )  # fmt: skip
 DELETION_VECTORS_ENABLED = Option(
     key="deletion-vectors.enabled", parse=parse_bool, default=False, immutable=True,
-    doc="Mark replaced rows in bitmaps while compacting, so that reads need no merge.",
+    doc="Mark replaced rows in bitmaps while compacting, so that reads need no merge. A table without a key can get it later too; rows can be deleted from then on.",
 )  # fmt: skip
 DELETION_VECTORS_BITMAP64 = Option(
     key="deletion-vectors.bitmap64", parse=parse_bool, default=False,

@@ -381,7 +381,14 @@ def _with_option(
             kind=ErrorKind.IMMUTABLE_OPTION,
             key=change.key,
         )
-    if has_data and isinstance(option, Option) and _is_fixed(option, schema.options, options):
+    # Files of rows without a key are read alike with and without it: no vector is there that marks replaced rows.
+    is_free = option is vectors and options[vectors] and not schema.has_primary_key
+    if (
+        has_data
+        and not is_free
+        and isinstance(option, Option)
+        and _is_fixed(option, schema.options, options)
+    ):
         counts = (schema.options[core_options.BUCKET], options[core_options.BUCKET])
         remedy = "create a new table with it and copy the rows"
         # Only between fixed numbers of buckets can an operation move the rows.

@@ -283,6 +283,16 @@ def marked(warehouse: Path) -> lsm.Table:
     return table
 
 
+def marked_later(warehouse: Path) -> lsm.Table:
+    """A table without a key that has rows before it has deletion vectors."""
+    table = create(warehouse, NUMBERS, primary_key=(), options={"bucket": "-1"})
+    table.append(numbers(range(100)))
+    table.alter(lsm.SetOption("deletion-vectors.enabled", "true"))
+    table.append(numbers(range(100, 200)))
+    table.delete(where="k < 10 or k > 190")
+    return table
+
+
 def summed(warehouse: Path) -> lsm.Table:
     """Sums above sums: a compaction has merged each key with its older row, which is still there."""
     options = {
@@ -500,6 +510,7 @@ STORIES: dict[str, Callable[[Path], lsm.Table]] = {
     "long_life": long_life,
     "expired": expired,
     "marked": marked,
+    "marked_later": marked_later,
     "forgotten": forgotten(long_life),
     "forgotten_marked": forgotten(marked),
     "summed": summed,

@@ -205,6 +205,25 @@ def test_level_0_is_seen_if_readers_merge(catalog: lsm.Catalog, *, merges: bool)
     assert 0 in table.system("files").column("level").to_pylist()
 
 
+@pytest.mark.parametrize("bucket", ["-1", "2"])
+def test_a_table_without_a_key_gets_them_later(catalog: lsm.Catalog, bucket: str) -> None:
+    options = {"bucket": bucket} | ({} if bucket == "-1" else {"bucket-key": "k"})
+    table = catalog.create_table("db.later", COLUMNS, options=options)
+    table.append(rows(range(100)))
+    table.append(rows([3, 4]))
+    with pytest.raises(lsm.InvalidInputError, match="once it has the option"):
+        table.delete(where="k < 5")
+    table.alter(lsm.SetOption("deletion-vectors.enabled", "true"))
+    table.delete(where="k < 5")
+    assert sorted(table.to_arrow("k")["k"].to_pylist()) == [*range(5, 100)]
+    assert table.scan(version=2).count() == 102
+    table.compact(full=True)
+    assert table.count() == 95
+    assert table.maintenance.verify(deep=True).is_clean
+    with pytest.raises(lsm.InvalidOptionError, match="copy the rows"):
+        table.alter(lsm.RemoveOption("deletion-vectors.enabled"))
+
+
 def test_mode_is_fixed_once_there_is_data(catalog: lsm.Catalog) -> None:
     table = catalog.create_table("db.fixed", COLUMNS, primary_key=["k"])
     table.alter(lsm.SetOption(key="deletion-vectors.enabled", value="true"))
