@@ -3,7 +3,7 @@
 import os
 import shlex
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -158,6 +158,7 @@ class Call:
         self.quiet = False
         self.debug = False
         self.open = ExitStack()
+        self._catalogs: dict[Executor | None, Catalog] = {}
 
     @property
     def out(self) -> "Output":
@@ -213,7 +214,14 @@ class Call:
         does not exist: a typing error there must not write without lineage.
         """
         # A verb that creates tables may make the catalog as well.
-        if create or not self._is_missing:
+        if create:
+            return self._open_catalog(self.catalog_url, executor)
+        if executor not in self._catalogs:
+            self._catalogs[executor] = self._existing_catalog(executor)
+        return self._catalogs[executor]
+
+    def _existing_catalog(self, executor: "Executor | None") -> "Catalog":
+        if not self._is_missing:
             return self._open_catalog(self.catalog_url, executor)
         # A catalog that was named explicitly must exist.
         if self._catalog_named is not None:
@@ -318,6 +326,16 @@ class Call:
                 "this needs a table's name in the catalog, such as shop.orders, not a path"
             )
         return name
+
+    def tables_named(self, names: Iterable[str]) -> list[str]:
+        """Return the tables that names of tables and of databases stand for, in order; paths as they are."""
+        tables: list[str] = []
+        for name in names:
+            if is_path(name) or "." in name:
+                tables.append(name)
+            else:
+                tables += [f"{name}.{table}" for table in self.catalog().list_tables(name)]
+        return tables
 
 
 def _tables_of(warehouse: str) -> str:

@@ -74,16 +74,8 @@ def _examined(call: Call, names: tuple[str, ...], depth: str, stale_after: str) 
     if len(names) == 1 and is_path(names[0]):
         target = call.table(names[0])
     else:
-        target = catalog = call.catalog()
-        chosen = [
-            table
-            for name in map(call.catalog_name, names)
-            for table in (
-                [name]
-                if "." in name
-                else [f"{name}.{table_name}" for table_name in catalog.list_tables(name)]
-            )
-        ]
+        target = call.catalog()
+        chosen = call.tables_named(map(call.catalog_name, names))
     with file_progress(call, "Examining", "tables") as step:
         return examine(
             target, chosen if names else None, depth=depth, stale_after=stale_after, progress=step

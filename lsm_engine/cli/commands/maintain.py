@@ -1,6 +1,6 @@
 """Keep a table in shape: compact it, tag snapshots, expire old ones."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import click
@@ -8,6 +8,7 @@ import click
 from lsm_engine import (
     ExpiryReport,
     InvalidInputError,
+    LsmError,
     Table,
     Tag,
     format_bytes,
@@ -20,50 +21,90 @@ from lsm_engine.cli.commands.write import committed, partition_of
 from lsm_engine.cli.output import code, counted, number, words
 from lsm_engine.cli.progress import BucketProgress, writing
 from lsm_engine.cli.safe_text import utc_text
-from lsm_engine.cli.verb import VerbGroup, confirm, table_verb
+from lsm_engine.cli.verb import VerbGroup, confirm, report_error, table_verb, verb
+
+_ALL_TABLES = click.option("--all-tables", is_flag=True, help="Every table of the catalog.")
+_TABLES = click.argument("names", nargs=-1, metavar="TABLE|DATABASE...")
 
 
-@table_verb("lsm compact shop.orders", "lsm compact shop.orders --full --partition dt=2024-05-01")
+def _each_table(
+    call: Call, names: Sequence[str], *, all_tables: bool, work: Callable[[str], None]
+) -> None:
+    """Do work for each table that names stand for; a failure is reported, and the others go on.
+
+    Ends with the exit code of the first failure.
+    """
+    if bool(names) is all_tables:
+        raise click.UsageError("name tables or databases, or give --all-tables")
+    tables = call.catalog().list_tables() if all_tables else call.tables_named(names)
+    codes = []
+    for table in tables:
+        try:
+            work(table)
+        except LsmError as error:
+            # One table that is damaged, or that others change, must not keep the others from their upkeep.
+            error.facts.setdefault("table", table)
+            codes.append(report_error(call, error))
+    if codes:
+        raise click.exceptions.Exit(codes[0])
+
+
+@verb(
+    "lsm compact shop.orders",
+    "lsm compact shop.orders --full --partition dt=2024-05-01",
+    "lsm compact shop web.clicks --quiet",
+    "lsm compact --all-tables",
+)
+@_TABLES
+@_ALL_TABLES
 @click.option("--full", is_flag=True, help="Merge all of each bucket into one sorted run.")
 @PARTITIONS
 @click.option("--bucket", "buckets", metavar="N", multiple=True,
               help="Only buckets of this number, or of ranges such as 0-3,8; repeatable.")  # fmt: skip
 def compact(
-    call: Call, *, table: str, full: bool, partitions: Sequence[str], buckets: Sequence[str]
-) -> None:
+    call: Call, *, names: Sequence[str], all_tables: bool, full: bool,
+    partitions: Sequence[str], buckets: Sequence[str],
+) -> None:  # fmt: skip
     """Merge sorted runs of due buckets. Rows stay the same; reads become cheaper.
 
     In a table without a primary key small files are joined. Rows that wait for a bucket (bucket = -2)
-    get one, and can be seen.
+    get one, and can be seen. If a table fails, the others are compacted all the same, and the exit code is that of
+    the first failure.
     """
     executor = BucketProgress(call)
-    target = call.table(table, executor=executor)
-    noun = "sorted run" if target.schema.has_primary_key else "file"
-    before = _runs(target)
-    with writing(target, "compact") as identity:
-        result = target.compact(
-            full,
-            [partition_of(target, [pair]) for pair in partitions] or None,
-            ",".join(buckets) or None,
-            **identity,
-        )
-    after = _runs(target) if result else before
-    facts = {
-        "table": target.name,
-        "buckets": executor.bucket_count,
-        "size_bytes": executor.size_bytes,
-        "runs_before": before,
-        "runs_after": after,
-        **committed(result),
-    }
-    if result is None:
-        call.out.report(f"nothing to compact: {counted(before, noun)}, none due", facts)
-        return
-    call.out.report(
-        f"compacted {counted(executor.bucket_count, 'bucket')} ({format_bytes(executor.size_bytes)}): "
-        f"{counted(before, noun)} before, {after} now, snapshot {result.id} of {target.name}",
-        facts,
-    )
+
+    def compact_table(name: str) -> None:
+        target = call.table(name, executor=executor)
+        noun = "sorted run" if target.schema.has_primary_key else "file"
+        before, former = _runs(target), (executor.bucket_count, executor.size_bytes)
+        with writing(target, "compact") as identity:
+            result = target.compact(
+                full,
+                [partition_of(target, [pair]) for pair in partitions] or None,
+                ",".join(buckets) or None,
+                **identity,
+            )
+        after = _runs(target) if result else before
+        bucket_count = executor.bucket_count - former[0]
+        size_bytes = executor.size_bytes - former[1]
+        facts = {
+            "table": target.name,
+            "buckets": bucket_count,
+            "size_bytes": size_bytes,
+            "runs_before": before,
+            "runs_after": after,
+            **committed(result),
+        }
+        if result is None:
+            text = f"nothing to compact in {target.name}: {counted(before, noun)}, none due"
+        else:
+            text = (
+                f"compacted {counted(bucket_count, 'bucket')} ({format_bytes(size_bytes)}): "
+                f"{counted(before, noun)} before, {after} now, snapshot {result.id} of {target.name}"
+            )
+        call.out.report(text, facts)
+
+    _each_table(call, names, all_tables=all_tables, work=compact_table)
 
 
 @table_verb("lsm rescale shop.orders 16", "lsm rescale shop.orders 16 --partition dt=2024-05-01")
@@ -171,10 +212,13 @@ def tag_facts(tag: Tag) -> dict[str, Any]:
     }
 
 
-@table_verb(
+@verb(
     "lsm expire shop.orders --dry-run",
     'lsm expire shop.orders --retain-max 20 --older-than "1 d" --yes',
+    "lsm expire --all-tables --all --yes --quiet",
 )
+@_TABLES
+@_ALL_TABLES
 @DRY_RUN
 @YES
 @RETAIN_MIN
@@ -189,41 +233,38 @@ def tag_facts(tag: Tag) -> dict[str, Any]:
 def expire(
     call: Call,
     *,
-    table: str,
+    names: Sequence[str],
+    all_tables: bool,
     dry_run: bool,
     yes: bool,
-    everything: bool,
-    retain_min: int | None,
-    retain_max: int | None,
-    older_than: str | None,
+    **rules: Any,
 ) -> None:
     """Delete old snapshots, and the files that only they name. Tags keep theirs.
 
-    Shows the plan, and asks before it acts.
+    Shows the plan of each table, and asks before it acts. If a table fails, the others are expired all the same, and
+    the exit code is that of the first failure.
     """
-    target = call.table(table)
-    if older_than is not None:
-        _checked_age(older_than)
-    rules: dict[str, Any] = {
-        "retain_min": retain_min,
-        "retain_max": retain_max,
-        "older_than": older_than,
-        "everything": everything,
-    }
-    planned = target.expire_snapshots(dry_run=True, **rules)
-    # A plan that deletes nothing needs no consent.
-    if dry_run or planned.is_empty:
-        if call.as_json or dry_run or not call.quiet:
-            _show_plan(call, planned)
-        return
-    if not call.as_json and not (yes and call.quiet):
-        _show_plan(call, planned)
-    confirm(f"Delete {_summary(planned)}{without_undo(target)}?", yes=yes)
-    done = target.expire_snapshots(**rules)
-    if call.as_json:
-        call.out.facts(_facts(done))
-    else:
-        call.out.report(f"gone: {_summary(done)}", {})
+    if rules["older_than"] is not None:
+        _checked_age(rules["older_than"])
+
+    def expire_table(name: str) -> None:
+        target = call.table(name)
+        planned = target.expire_snapshots(dry_run=True, **rules)
+        # A plan that deletes nothing needs no consent.
+        if dry_run or planned.is_empty:
+            if call.as_json or dry_run or not call.quiet:
+                _show_plan(call, target, planned)
+            return
+        if not call.as_json and not (yes and call.quiet):
+            _show_plan(call, target, planned)
+        confirm(f"Delete {_summary(planned)} of {target.name}{without_undo(target)}?", yes=yes)
+        done = target.expire_snapshots(**rules)
+        if call.as_json:
+            call.out.facts(_facts(target, done))
+        else:
+            call.out.report(f"gone from {target.name}: {_summary(done)}", {})
+
+    _each_table(call, names, all_tables=all_tables, work=expire_table)
 
 
 def without_undo(table: Table) -> str:
@@ -239,9 +280,9 @@ def _checked_age(text: str) -> None:
         raise InvalidInputError(f"an age is written '1 h' or '7 d', not {text!r}") from cause
 
 
-def _show_plan(call: Call, report: ExpiryReport) -> None:
+def _show_plan(call: Call, table: Table, report: ExpiryReport) -> None:
     if call.as_json:
-        call.out.facts(_facts(report))
+        call.out.facts(_facts(table, report))
         return
     plan = report.plan
     if not plan.is_empty:
@@ -254,12 +295,12 @@ def _show_plan(call: Call, report: ExpiryReport) -> None:
             }
             for snapshot in plan.expired
         ]
-        call.out.heading("snapshots that go")
+        call.out.heading(f"snapshots of {table.name} that go")
         columns = [code("snapshot_id", "snapshot"), words("committed", "committed (UTC)")]
         call.out.rows([*columns, words("kind"), number("rows")], rows, empty="")
         call.out.text(f"\nwith them: {_summary(report)}")
     else:
-        call.out.text("nothing to expire")
+        call.out.text(f"nothing to expire in {table.name}")
     for noun, names in (("tags", report.tags), ("consumers", report.consumers)):
         if names:
             call.out.text(f"{noun} whose time is over: {', '.join(names)}")
@@ -280,9 +321,10 @@ def _summary(report: ExpiryReport) -> str:
     )
 
 
-def _facts(report: ExpiryReport) -> dict[str, Any]:
+def _facts(table: Table, report: ExpiryReport) -> dict[str, Any]:
     plan = report.plan
     return {
+        "table": table.name,
         "dry_run": report.dry_run,
         "snapshots": list(report.snapshot_ids),
         "data_files": [file.file_name for file in plan.data_files],

@@ -460,14 +460,38 @@ def test_expire_shows_its_plan_and_asks(shop) -> None:
     shop("tag", "create", ORDERS, "first", "--snapshot", 1)
     for arguments in (["--dry-run"],):
         shown = shop(*EXPIRE, *arguments).stdout
-        assert "snapshots that go" in shown
+        assert "snapshots of shop.orders that go" in shown
         assert "2 snapshots" in shown
     assert "nothing was changed" in shop(*EXPIRE, code=1).stderr
     assert len(shop.json("snapshots", ORDERS)) == 3
-    assert "gone: 2 snapshots" in shop(*EXPIRE, input="y\n").stdout
+    assert "gone from shop.orders: 2 snapshots" in shop(*EXPIRE, input="y\n").stdout
     assert len(shop.json("snapshots", ORDERS)) == 1
     assert shop.json("count", ORDERS, "--tag", "first")[0]["rows"] == 2
     assert "nothing to expire" in shop(*EXPIRE, "--yes").stdout
+
+
+@pytest.mark.parametrize("given", [("shop", "web.clicks"), ("--all-tables",)])
+def test_upkeep_of_several_tables_goes_on_after_a_failure(shop, given) -> None:
+    clicks = shop.file("clicks.csv", "id\n1\n")
+    for name in ("shop.damaged", "web.clicks"):
+        shop("create", name, "--columns", "id BIGINT", "--primary-key", "id")
+        for _ in range(2):
+            shop("upsert", name, clicks)
+    for manifest in shop.warehouse.glob("shop.db/damaged/manifest/*"):
+        manifest.unlink()
+    acts = {
+        ("compact", "--full"): ("compacted 1 bucket", "of web.clicks"),
+        tuple(map(str, (EXPIRE[0], *EXPIRE[2:], "--yes"))): ("gone from web.clicks: 2 snapshots",),
+    }
+    for (act, *options), texts in acts.items():
+        told = shop(act, *given, *options, code=9)
+        assert told.stdout.count("shop.orders") >= 1
+        assert all(text in told.stdout for text in texts), told.stdout
+        assert "table='shop.damaged'" in told.stderr
+        shop(act, *options, code=2)
+        shop(act, "shop.orders", "--all-tables", code=2)
+    facts = shop.json("compact", *given, code=9)
+    assert [one_table["table"] for one_table in facts] == ["shop.orders", "web.clicks"]
 
 
 def test_expire_for_programs(shop) -> None:
