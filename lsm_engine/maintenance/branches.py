@@ -218,7 +218,8 @@ def _common(own: Sequence[Snapshot], theirs: Sequence[Snapshot], name: str) -> S
             return snapshot
     if own:
         raise InvalidInputError(
-            f"the table and branch {name!r} have no snapshot in common; nothing can be taken over",
+            f"the table and branch {name!r} have no snapshot in common; nothing can be taken over: a "
+            "branch that is created from a tag begins with a snapshot of the table",
             branch=name,
         )
     return None

@@ -293,7 +293,7 @@ def given_options(texts: Mapping[str, object]) -> TableOptions:
     stored_texts = {key: _as_text(value) for key, value in texts.items()}
     for key in stored_texts:
         if core_options.find(key) is None:
-            hint = did_you_mean(key, core_options.BY_KEY, "; see docs/options.md")
+            hint = did_you_mean(key, core_options.BY_KEY, "; the page Options lists all")
             raise InvalidOptionError(
                 f"no such table option{hint}", kind=ErrorKind.UNKNOWN_OPTION, key=key
             )

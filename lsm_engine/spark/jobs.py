@@ -1,5 +1,6 @@
 """Spark jobs whose tasks answer with one commit message or error for each item."""
 
+import ast
 import gc
 import json
 import re
@@ -89,6 +90,24 @@ def shows_its_errors_alone(source_class: type[T]) -> type[T]:
         if isfunction(method) and not name.startswith("_"):
             setattr(source_class, name, shows_errors_alone(method))
     return source_class
+
+
+_RAISED = re.compile(r"^lsm_engine\.[\w.]+\.(\w+): (.*) \[([a-z-]+)\]((?: \w+=.*)?)$", re.MULTILINE)
+_FACT = re.compile(r" (\w+)=('(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|-?\d+)")
+
+
+def error_of_source(error: PySparkException) -> LsmError | None:
+    """Return the error of the engine that Spark met in the Python of a data source; None for any other.
+
+    Spark shows it as the last line of a traceback, under a condition of its own.
+    """
+    raised = _RAISED.search(str(error))
+    if not (error.getCondition() or "").startswith("PYTHON_DATA_SOURCE") or raised is None:
+        return None
+    cls = getattr(errors, raised[1], LsmError)
+    facts = {name: ast.literal_eval(text) for name, text in _FACT.findall(raised[4])}
+    error_type: type[LsmError] = cls if issubclass(cls, LsmError) else LsmError
+    return error_type(raised[2], kind=ErrorKind(raised[3]), **facts)
 
 
 def is_final(error: LsmError) -> bool:

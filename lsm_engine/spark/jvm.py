@@ -3,6 +3,7 @@
 Each use has a way out: where a version of Spark has renamed what is used here, the function says that it does not know.
 """
 
+import json
 import traceback
 from collections.abc import Callable, Iterator
 from functools import wraps
@@ -135,6 +136,21 @@ def _items(seq: Any) -> Iterator[Any]:
 # it, with each method that the ParserInterface of this version of Spark has.
 
 _PARSER = "LsmParser"
+_REFUSAL = """  public static final class Refusal extends org.apache.spark.sql.AnalysisException {
+    private final String condition;
+    private final String state;
+    Refusal(String message, String condition, String state, Integer line, Integer column) {
+      super(message, scala.Option.apply(line), scala.Option.apply(column), scala.Option.empty(),
+        scala.Option.apply(condition), scala.collection.immutable.Map$.MODULE$.empty(),
+        new org.apache.spark.QueryContext[0]);
+      this.condition = condition;
+      this.state = state;
+    }
+    public String getCondition() { return condition; }
+    public String getErrorClass() { return condition; }
+    public String getSqlState() { return state; }
+  }
+"""
 _INTERFACE = "org.apache.spark.sql.catalyst.parser.ParserInterface"
 _SOURCE = """
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
@@ -204,21 +220,7 @@ public final class LsmParser implements %(interface)s {
     public Object apply(Object session, Object spark) { return new LsmParser(session, spark, sessions, null); }
   }
 
-  public static final class Refusal extends org.apache.spark.sql.AnalysisException {
-    private final String condition;
-    private final String state;
-    Refusal(String message, String condition, String state, Integer line, Integer column) {
-      super(message, scala.Option.apply(line), scala.Option.apply(column), scala.Option.empty(),
-        scala.Option.apply(condition), scala.collection.immutable.Map$.MODULE$.empty(),
-        new org.apache.spark.QueryContext[0]);
-      this.condition = condition;
-      this.state = state;
-    }
-    public String getCondition() { return condition; }
-    public String getErrorClass() { return condition; }
-    public String getSqlState() { return state; }
-  }
-}
+%(refusal)s}
 """
 _READS = "LsmReads"
 _READS_SOURCE = """
@@ -250,10 +252,27 @@ public final class LsmReads extends org.apache.spark.sql.catalyst.rules.Rule {
   }
 
   public TreeNode apply(TreeNode plan) {
+    if (writesNewTable(plan)) org.apache.spark.unsafe.Platform.throwException(
+      new Refusal(%(no_name)s, "LSM_INVALID_OPTION", "42616", null, null));
     try {
       return read((LogicalPlan) plan);
     } catch (Throwable renamed) {
       return plan; // Spark reads by tasks in Python, and raises again what is wrong with the query
+    }
+  }
+
+  private static boolean writesNewTable(TreeNode plan) {
+    String kind = plan.getClass().getSimpleName();
+    if (!kind.equals("ReplaceTableAsSelect") && !kind.equals("CreateTableAsSelect")) return false;
+    try {
+      Object spec = plan.getClass().getMethod("tableSpec", new Class[0]).invoke(plan, new Object[0]);
+      Object format = spec.getClass().getMethod("provider", new Class[0]).invoke(spec, new Object[0]);
+      Object place = spec.getClass().getMethod("location", new Class[0]).invoke(spec, new Object[0]);
+      Object options = plan.getClass().getMethod("writeOptions", new Class[0]).invoke(plan, new Object[0]);
+      boolean isPlaced = ((scala.Option) place).isDefined() || ((scala.collection.Map) options).contains("path");
+      return !isPlaced && ((scala.Option) format).contains("%(format)s");
+    } catch (Exception renamed) {
+      return false; // the source refuses the rows, once Spark has dropped the name
     }
   }
 
@@ -351,14 +370,16 @@ public final class LsmReads extends org.apache.spark.sql.catalyst.rules.Rule {
   public static final class Factory {
     public Object rule(Object session, Function frames) { return new LsmReads(session, frames); }
   }
-}
+
+%(refusal)s}
 """
 _SYNTAX = "42601"
 _STATE = "HY000"
 _UNSUPPORTED = "0A000"
 _STATES = {
     ErrorKind.CONFLICT: "40001", ErrorKind.RETRIES_EXHAUSTED: "40001", ErrorKind.COMMIT_UNKNOWN: "08007",
-    ErrorKind.NO_SUCH_DATABASE: "42704", ErrorKind.NO_SUCH_TABLE: "42P01", ErrorKind.NO_SUCH_COLUMN: "42703",
+    ErrorKind.NO_SUCH_DATABASE: "42704", ErrorKind.NO_SUCH_TAG: "42704", ErrorKind.NO_SUCH_SNAPSHOT: "42704",
+    ErrorKind.EXPIRED: "42704", ErrorKind.NO_SUCH_TABLE: "42P01", ErrorKind.NO_SUCH_COLUMN: "42703",
     ErrorKind.EXISTS: "42P07", ErrorKind.INVALID_FILTER: _SYNTAX, ErrorKind.INVALID_NAME: "42602",
     ErrorKind.INVALID_SCHEMA: "42000", ErrorKind.INVALID_ROWS: "22000", ErrorKind.INVALID_KEY: "23000",
     ErrorKind.LOSSY_CAST: "22000", ErrorKind.ROW_EXISTS: "23505", ErrorKind.UNKNOWN_OPTION: "42616",
@@ -483,6 +504,7 @@ def _parser_source(gateway: Any) -> str:
         "setting": STATEMENTS,
         "at_work": AT_WORK,
         "syntax": _SYNTAX,
+        "refusal": _REFUSAL,
         "methods": "".join(map(_delegating, declared)),
     }
 
@@ -507,6 +529,12 @@ def _delegating(method: Any) -> str:
 # Spark tells a Python data source neither which columns a query needs nor, by default, its conditions. Its optimizer takes rules
 # of users: this one puts a DataFrame of the columns that are needed in the place of each read of the format.
 
+NEW_TABLE = (
+    'Spark does not tell a Python data source which table of its catalog it writes to: use spark.sql("CREATE OR REPLACE '
+    'TABLE … USING lsm AS SELECT …") instead of saveAsTable, create, replace and createOrReplace, and '
+    "save(path) for rows of a table that is there"
+)
+"""Why rows go to no new table by its name. Said before Spark drops the name that they were to replace."""
 Frames = Callable[[str], DataFrame | None]
 """Takes the facts of a read as JSON: options, schema, columns, conditions. Returns its rows; None to leave it to Spark."""
 
@@ -528,7 +556,9 @@ def plan_reads(spark: SparkSession, format_name: str, frames: Frames) -> bool:
             frame = frames(facts)
             return None if frame is None else frame._jdf  # noqa: SLF001
 
-        factory = _factory(gateway, _READS, _READS_SOURCE % {"format": format_name})
+        no_name = f"[LSM_INVALID_OPTION] {NEW_TABLE}. SQLSTATE: 42616"
+        source = {"format": format_name, "refusal": _REFUSAL, "no_name": json.dumps(no_name)}
+        factory = _factory(gateway, _READS, _READS_SOURCE % source)
         rule = factory.rule(session, _JavaFunction(answer))
         getattr(methods, "extraOptimizations_$eq")(rules.appended(rule))
     except (*_RENAMED, PySparkException):

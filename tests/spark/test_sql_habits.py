@@ -95,8 +95,9 @@ def test_overwrite_truncate_and_names_in_any_case(run):
     assert run("SELECT Id FROM SHOP.PARTED ORDER BY ID") == [(2,), (5,)]
     run("INSERT OVERWRITE shop.parted PARTITION (DAY = DATE'2024-01-02') SELECT 7, 7.5")
     assert run("SELECT id, v FROM shop.parted ORDER BY 1") == [(5, 1.0), (7, 7.5)]
+    assert run("SHOW PARTITIONS shop.parted") == [("day=2024-01-01",), ("day=2024-01-02",)]
     # Days since 1970, as Paimon names the directories unless partition.legacy-name is false.
-    assert run("SHOW PARTITIONS shop.parted") == [("day=19723",), ("day=19724",)]
+    assert run("SELECT partition FROM `shop.parted$partitions`") == [("day=19723",), ("day=19724",)]
     run("INSERT INTO shop.parted BY NAME SELECT DATE'2024-01-03' AS Day, 9 AS ID")
     assert run("SELECT id, v FROM shop.parted WHERE day > DATE'2024-01-02'") == [(9, None)]
     assert run("TRUNCATE TABLE shop.parted")[0][0] == 5
@@ -261,6 +262,12 @@ NOT_DONE = [
     ("CREATE TABLE shop.x (id INT) USING lsm PARTITIONED BY (day DATE)", "among the columns, and name it here"),
     ("ALTER TABLE shop.parted ADD PARTITION FIELD days(day)", "not done here: ADD PARTITION FIELD: the partitions of a table stay"),
     ("ALTER TABLE shop.parted REPLACE PARTITION FIELD day WITH months(day)", "AS SELECT its rows"),
+    ("ALTER TABLE shop.parted DROP IDENTIFIER FIELDS id", "the primary key of a table stays"),
+    ("ALTER TABLE shop.parted WRITE LOCALLY ORDERED BY id", "rows lie in the order of the primary key"),
+    ("TRUNCATE TABLE shop.parted PARTITION (day = '2024-01-01')", "DELETE FROM … WHERE"),
+    ("SELECT * FROM shop.parted.refs", r"FROM `shop\.parted\$tags`, and FROM `shop\.parted\$branches`"),
+    ("SELECT * FROM shop.parted.all_data_files", r"FROM `shop\.parted\$files`"),
+    ("SELECT * FROM shop.parted.tag_monday", "shop.parted VERSION AS OF 'monday'"),
     ("SELECT * FROM paimon_incremental_query('shop.parted', 0, 1)", r"table_changes\('table', first, last\)"),
     ("SELECT * FROM table_changes('shop.parted')", "both inclusive, at .table_changes"),
     ("SELECT * FROM table_changes('shop.parted', 'yesterday or so')", "takes a time"),

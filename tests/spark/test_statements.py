@@ -139,6 +139,71 @@ def test_errors_have_the_class_the_state_and_the_place_of_sparks_own(ask):
     assert there.value.getSqlState() == "42P07"
 
 
+@pytest.mark.parametrize(
+    ("state", "condition", "text"),
+    [
+        ("shop.orders VERSION AS OF 99", "LSM_NO_SUCH_SNAPSHOT", "the newest is 1"),
+        ("shop.orders VERSION AS OF 'monday'", "LSM_NO_SUCH_TAG", "no tag 'monday'"),
+        ("shop.orders VERSION AS OF 'fix'", "LSM_NO_SUCH_TAG", "in SQL as `shop.orders@fix`"),
+        ("shop.orders TIMESTAMP AS OF '2001-01-01'", "LSM_NO_SUCH_SNAPSHOT", "is that old"),
+        ("`shop.orders$nonsense`", "LSM_NO_SUCH_TABLE", "no system table 'nonsense'"),
+    ],
+)
+def test_errors_of_states_that_are_read_are_those_of_the_engine(ask, state, condition, text):
+    ask("CALL sys.create_branch(table => 'shop.orders', branch => 'fix')")
+    with pytest.raises(AnalysisException) as caught:
+        ask(f"SELECT * FROM {state}")
+    assert caught.value.getCondition() == condition
+    assert caught.value.getSqlState() in ("42704", "42P01")
+    assert text in str(caught.value)
+    assert "Traceback" not in str(caught.value)
+
+
+NEW_TABLES = {
+    "saveAsTable": lambda rows: rows.write.format("lsm").mode("overwrite").saveAsTable("shop.orders"),
+    "createOrReplace": lambda rows: rows.writeTo("shop.orders").using("lsm").createOrReplace(),
+    "replace": lambda rows: rows.writeTo("shop.orders").using("lsm").replace(),
+    "create": lambda rows: rows.writeTo("shop.another").using("lsm").create(),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("call", NEW_TABLES)
+def test_a_refused_write_by_name_leaves_the_name_in_sparks_catalog(ask, spark, call):
+    with pytest.raises(AnalysisException, match="CREATE OR REPLACE TABLE … USING lsm") as caught:
+        NEW_TABLES[call](spark.createDataFrame([(1, "x", 2)], "id long, name string, n int"))
+    assert caught.value.getCondition() == "LSM_INVALID_OPTION"
+    assert spark.table("shop.orders").count() == 2
+    assert spark.catalog.tableExists("shop.orders")
+    assert not spark.catalog.tableExists("shop.another")
+
+
+def test_metadata_tables_and_branches_have_the_names_that_iceberg_gives_them(ask):
+    ask("CALL sys.create_tag(table => 'shop.orders', tag => 'first')")
+    ask("CALL sys.create_branch(table => 'shop.orders', branch => 'fix', tag => 'first')")
+    assert ask("SELECT snapshot_id FROM shop.orders.snapshots s") == [(1,)]
+    assert ask("SELECT count(*) FROM spark_catalog.shop.orders.FILES JOIN shop.orders") == [(2,)]
+    ask("INSERT INTO shop.orders.branch_fix VALUES (9, 'z', 9)")
+    assert ask("SELECT count(*) FROM shop.orders.branch_fix") == [(3,)]
+    assert ask("SELECT count(*) FROM shop.orders") == [(2,)]
+    ask("CREATE TABLE shop.dated (id INT, files DATE) USING lsm")
+    ask("INSERT INTO shop.dated VALUES (1, DATE'2024-05-01')")
+    assert ask("SELECT id, EXTRACT(YEAR FROM shop.dated.files) FROM shop.dated") == [(1, 2024)]
+
+
+def test_counts_of_rows_and_of_what_expires_are_columns(ask):
+    ask("CREATE TABLE shop.clicks (id INT) USING lsm")
+    ask("INSERT INTO shop.clicks VALUES (1), (2)")
+    assert ask("INSERT INTO shop.clicks VALUES (3)") == [(2, 1, 0, 0)]
+    expired = ask(
+        "CALL sys.expire_snapshots(table => 'shop.clicks', retain_max => 1, retain_min => 1, older_than => '0 s')"
+    )
+    facts = {name: value for _, name, value in expired}
+    assert (facts["expired_snapshots"], facts["dry_run"]) == ("[1]", "false")
+    assert facts["deleted_data_files"] == "0"
+    tag = {name: value for _, name, value in ask("ALTER TABLE shop.clicks CREATE TAG q")}
+    assert tag == {"name": "q", "snapshot": "2", "retained_millis": "null"}
+
+
 def test_a_new_session_of_the_application_takes_them_too(ask, spark):
     new = spark.newSession()
     assert ask("UPDATE shop.orders SET n = 5 WHERE id = 1", new) == [(2, 0, 1, 0)]

@@ -23,6 +23,7 @@ from lsm_engine.api.catalog import Catalog
 from lsm_engine.api.table import Table
 from lsm_engine.base.record import record
 from lsm_engine.format.snapshot import RowCounts
+from lsm_engine.inspect.system_tables import partitions
 from lsm_engine.options import core_options
 from lsm_engine.spark.commands.dml import write_rows
 from lsm_engine.spark.statement import Statement
@@ -337,6 +338,7 @@ _INSTEAD = (
     (("REPLACE", "COLUMNS"), "name what changes: ADD, DROP, RENAME and ALTER COLUMN"),
     (("WRITE",), "rows lie in the order of the primary key"),
     (("SET", "IDENTIFIER", "FIELDS"), "the primary key of a table stays what it is"),
+    (("DROP", "IDENTIFIER", "FIELDS"), "the primary key of a table stays what it is"),
     (("CLUSTER",), "rows lie in the order of the primary key"),
     (("ADD", "CONSTRAINT"), "the primary key is the one constraint, and NOT NULL of new tables"),
 )  # fmt: skip
@@ -671,7 +673,11 @@ def show_partitions_statement(spark: SparkSession, table: Table, statement: Stat
     """Run a SHOW PARTITIONS: those that have rows, in order."""
     if not statement.done:
         statement.not_done("of some partitions: SELECT … FROM `table$partitions` WHERE …")
-    names = sorted(table.system("partitions")["partition"].to_pylist())
+    # Values as Spark compares them: a DATE as a day, which directories name by its number unless the option is false.
+    session = table.session
+    spelled = session.options.with_texts({core_options.PARTITION_LEGACY_NAME.key: "false"})
+    snapshot = session.snapshots.latest()
+    names = sorted(partitions(session.with_options(spelled), snapshot)["partition"].to_pylist())
     return frame_of_rows(spark, [(name,) for name in names], {"partition": StringType()})
 
 

@@ -23,6 +23,8 @@ from lsm_engine.api.table import Table
 from lsm_engine.base.errors import ErrorKind, InvalidInputError, NotFoundError
 from lsm_engine.base.instant import millis_of
 from lsm_engine.base.names import did_you_mean
+from lsm_engine.format.tag import Tag
+from lsm_engine.maintenance.expire import ExpiryReport
 from lsm_engine.spark.commands.tables import Place, SessionTables
 from lsm_engine.spark.jobs import prepare_worker, shows_errors_alone
 from lsm_engine.spark.statement import Statement
@@ -242,6 +244,21 @@ def _procedure(name: str) -> Callable[..., Any]:
 def _facts(result: Any) -> Iterator[tuple[str, str]]:
     if result is None:
         yield "result", "done"
+    elif isinstance(result, ExpiryReport):
+        plan = result.plan
+        yield "expired_snapshots", json.dumps(result.snapshot_ids)
+        yield "deleted_data_files", str(len(plan.data_files) + len(plan.changelog_files))
+        yield "deleted_manifests", str(len(plan.metadata.manifests))
+        yield "freed_bytes", str(plan.freed_bytes)
+        yield "why_no_more", plan.reason
+        yield "kept_by", json.dumps(dict(plan.kept_by))
+        yield "expired_tags", json.dumps(result.tags)
+        yield "expired_consumers", json.dumps(result.consumers)
+        yield "dry_run", json.dumps(result.dry_run)
+    elif isinstance(result, Tag):
+        yield "name", result.name
+        yield "snapshot", str(result.snapshot.id)
+        yield "retained_millis", json.dumps(result.retained_millis)
     elif dataclasses.is_dataclass(result):
         for field in dataclasses.fields(result):
             value = getattr(result, field.name)

@@ -25,7 +25,8 @@ from lsm_engine.base.errors import AlreadyExistsError, ErrorKind, InvalidInputEr
 from lsm_engine.base.record import record
 from lsm_engine.catalog.names import TableName
 from lsm_engine.format.commit_message import WriteResult
-from lsm_engine.format.snapshot import RowCounts, row_counts_of
+from lsm_engine.format.snapshot import RowCounts
+from lsm_engine.inspect.system_tables import TABLES
 from lsm_engine.spark.commands.ddl import (
     COUNTED,
     NewTable,
@@ -60,7 +61,7 @@ from lsm_engine.spark.commands.procedures import (
     names_tag_or_branch,
 )
 from lsm_engine.spark.commands.tables import Place, SessionTables, spark_parts, sql_name
-from lsm_engine.spark.jobs import from_spark, remedy
+from lsm_engine.spark.jobs import error_of_source, from_spark, remedy
 from lsm_engine.spark.operations import change_feed
 from lsm_engine.spark.session import AT_WORK, is_classic
 from lsm_engine.spark.statement import (
@@ -105,7 +106,7 @@ def sql(
                 raise from_spark(
                     cause, label="plan a query"
                 ) from None  # its note holds Spark's text
-            raise
+            raise error_of_source(cause) or cause from None
 
 
 def statements_of(spark: SparkSession) -> Callable[[str], DataFrame | None]:
@@ -115,8 +116,12 @@ def statements_of(spark: SparkSession) -> Callable[[str], DataFrame | None]:
         if getattr(_thread, "is_engine_at_work", False):
             return None
         with _engine_at_work(spark):
-            # Without a place for names no catalog is opened, let alone made, for other people's statements.
-            return None if Place.named_in(spark) is None else _result(spark, text)
+            try:
+                # Without a place for names no catalog is opened, let alone made, for other people's statements.
+                return None if Place.named_in(spark) is None else _result(spark, text)
+            except PySparkException as cause:
+                # Spark asks the data source for the columns of a state of the past while it reads the query.
+                raise error_of_source(cause) or cause from None
 
     return take
 
@@ -262,6 +267,8 @@ class _Session:
             result = insert_statement(table, statement, self.query, evolves=evolves)
             return _counted(self._spark, result)
         if verb == "TRUNCATE":
+            if statement.word() == "PARTITION":
+                statement.not_done("delete its rows: DELETE FROM … WHERE day = '…'")
             statement.ended()
             return _counted(self._spark, table.overwrite(table.schema.arrow.empty_table(), {}))
         # The clauses may name the table too, as Spark's catalog has it.
@@ -396,6 +403,11 @@ class _Session:
 
     def _meant(self, parts: tuple[str, ...], *, locates: bool) -> _Target | None:
         *database, last = parts
+        if database and last.lower().startswith("branch_") and not self._tables.in_warehouse(parts):
+            # Iceberg's name of a branch: shop.orders.branch_fix
+            main = self._tables.table_name(tuple(database))
+            if main is not None:
+                return _Target(name=main, parts=spark_parts(main), branch=last[len("branch_") :])
         table, _, branch = last.partition("@")
         name = self._tables.table_name((*database, table))
         if name is not None:
@@ -609,7 +621,7 @@ class _Session:
         tokens = statement.tokens
         if parts[-1].lower() in _CHANGE_FUNCTIONS and is_relation(tokens, index):
             return self._changes(statement, index, end)
-        *database, last = parts
+        *database, last = parts = self._as_system_name(statement, index, parts)
         words = _SYSTEM.fullmatch(last)
         table_parts = (*database, words["table"] if words else last)
         table = self._tables.in_warehouse(table_parts)
@@ -630,6 +642,30 @@ class _Session:
             return None
         frame = self._tables.frame(table, words["branch"], words["system"], options)
         return frame, TableName.parse(table).table, end
+
+    def _as_system_name(
+        self, statement: Statement, index: int, parts: tuple[str, ...]
+    ) -> tuple[str, ...]:
+        """Return the name here of what Iceberg calls `shop.orders.snapshots`: (shop, orders$snapshots); else the same."""
+        before = statement.tokens[index - 1].text.upper() if index else ""
+        if len(parts) < 2 or before not in _BEFORE_A_NAME or self._tables.in_warehouse(parts):
+            return parts
+        *owner, last = parts
+        name, prefix = last.lower(), last[: last.find("_") + 1].lower()
+        is_state = prefix in ("branch_", "tag_")
+        is_known = is_state or name in TABLES or name in _TABLES_OF_ICEBERG
+        table = self._tables.table_name(tuple(owner)) if is_known else None
+        # EXTRACT(YEAR FROM shop.orders.files) is about a column.
+        if table is None or last in self._tables.catalog.table(table).schema.names:
+            return parts
+        shown = f"{'.'.join(owner)}{'@' if is_state else '$'}"
+        if prefix == "branch_":
+            return (*owner[:-1], f"{owner[-1]}@{last[len(prefix) :]}")
+        if name in TABLES:
+            return (*owner[:-1], f"{owner[-1]}${name}")
+        statement.at = index
+        instead = _TABLES_OF_ICEBERG.get(name, f"{'.'.join(owner)} VERSION AS OF '{last[4:]}'")
+        return statement.not_done(f"{last}: {instead.format(table=shown)}")
 
     def _changes(
         self, statement: Statement, index: int, end: int
@@ -723,6 +759,16 @@ _BEFORE_A_TARGET = (
     ("TRUNCATE", "TABLE"),
     ("UPDATE",),
 )
+_BEFORE_A_NAME = ("FROM", "JOIN", "TABLE", "USING", "DESCRIBE", "DESC", "EXTENDED")
+_TABLES_OF_ICEBERG = {
+    "refs": "SELECT … FROM `{table}tags`, and FROM `{table}branches`",
+    "history": "SELECT … FROM `{table}snapshots`, or DESCRIBE HISTORY",
+    "metadata_log_entries": "SELECT … FROM `{table}schemas`",
+    **dict.fromkeys(("entries", "data_files", "all_data_files", "all_files", "all_entries"), "SELECT … FROM `{table}files`"),
+    **dict.fromkeys(("delete_files", "position_deletes", "all_delete_files"), "SELECT … FROM `{table}table_indexes`"),
+    "all_manifests": "SELECT … FROM `{table}manifests`",
+}  # fmt: skip
+"""Metadata tables of Iceberg that have another name here, and where their rows are."""
 _CLONES = ("CLONE", "SHALLOW", "DEEP")
 _CHANGE_FUNCTIONS = (
     "table_changes",
@@ -815,6 +861,6 @@ def _escaped(text: str) -> str:
 
 def _counted(spark: SparkSession, result: WriteResult | None) -> DataFrame:
     """Return the counts of a write as one row; null if the write has none."""
-    counts = RowCounts() if result is None else row_counts_of(result.properties)
+    counts = RowCounts() if result is None else result.row_counts
     row = (None if result is None else result.id, *count_columns(counts))
     return frame_of_rows(spark, [row], {"snapshot_id": LongType(), **COUNTED})

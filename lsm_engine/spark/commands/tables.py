@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
-from pyspark.errors import AnalysisException
+from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from lsm_engine.api.catalog import Catalog, open_catalog
@@ -21,6 +21,7 @@ from lsm_engine.api.table import Table
 from lsm_engine.base.errors import ErrorKind, InvalidInputError, NotFoundError
 from lsm_engine.base.record import record
 from lsm_engine.spark.executor import SparkExecutor
+from lsm_engine.spark.jobs import error_of_source
 from lsm_engine.spark.read import read_dataframe
 from lsm_engine.spark.source.datasource import LsmSource
 from lsm_engine.spark.source.options import (
@@ -314,7 +315,15 @@ class SessionTables:
         table = self.catalog.table(name)
         if branch is None:
             path = table.location if system is None else f"{table.location}${system}"
-            return self.spark.read.format(_FORMAT).options(**options).load(path)
+            try:
+                return self.spark.read.format(_FORMAT).options(**options).load(path)
+            except PySparkException as cause:
+                error = error_of_source(cause)
+                if error is None:
+                    raise
+                # The source knows the table by its directory, and the statement by its name.
+                error.message = error.message.replace(table.location, name)
+                raise error from None
         snapshot, millis = options.get("snapshot-id"), options.get("as-of")
         travel: dict[str, Any] = {
             "snapshot_id": None if snapshot is None else int(snapshot),

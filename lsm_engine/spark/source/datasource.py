@@ -16,7 +16,7 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from lsm_engine.base.errors import ErrorKind, InvalidOptionError
+from lsm_engine.base.errors import ErrorKind, InvalidOptionError, NotFoundError
 from lsm_engine.base.names import did_you_mean
 from lsm_engine.spark.jobs import shows_its_errors_alone
 from lsm_engine.spark.source.options import (
@@ -222,7 +222,18 @@ class LsmSource(DataSource):
 
     def _table(self, schema: StructType | None = None) -> TableSchema:
         self._check_options(schema)
-        return open_source(self._path(schema), self._merged_options).schema
+        path = self._path(schema)
+        try:
+            return open_source(path, self._merged_options).schema
+        except NotFoundError as error:
+            if "/" in path or error.kind is not ErrorKind.NO_SUCH_TABLE:
+                raise
+            raise NotFoundError(
+                "load(path) and save(path) take the directory of a table; by its name spark.table(name) reads it, and "
+                "INSERT by sql writes to it",
+                kind=error.kind,
+                location=path,
+            ) from None
 
     def _path(self, schema: StructType | None = None) -> str:
         """Return the table's directory: the option, or where the columns of Spark's catalog know it to be."""
