@@ -8,7 +8,7 @@ import json
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from functools import lru_cache
+from functools import cache, cached_property, lru_cache
 from importlib import import_module
 from typing import Any
 
@@ -17,7 +17,9 @@ import pyarrow.parquet as pq
 
 from lsm_engine.base.errors import CorruptFileError
 from lsm_engine.base.record import record
-from lsm_engine.filter.stats import StoredStats, covered_columns, stored_bounds
+from lsm_engine.filter.stats import covered_columns
+from lsm_engine.format.avro.container import ContainerEncoder
+from lsm_engine.format.binary_row import decode_columns
 from lsm_engine.format.data_file import DataFileMeta
 from lsm_engine.format.deletion_vector import DeletionVector, encode_vector
 from lsm_engine.iceberg.schema import (
@@ -27,10 +29,12 @@ from lsm_engine.iceberg.schema import (
     bound_bytes,
     decimal_size,
     iceberg_schema,
+    name_mapping,
     of_avro,
     partition_spec,
     plain_values,
 )
+from lsm_engine.types.declared_lengths import upper_bounds
 from lsm_engine.types.table_schema import TableSchema
 from lsm_engine.types.types import DataField, Root, ScalarType
 
@@ -38,27 +42,86 @@ EXISTING, ADDED = 0, 1
 """Status of an entry."""
 DATA, DELETES = 0, 1
 """Content of a manifest, and of a file in it (position deletes)."""
-_CODEC_NAMES = {"none": "null", "gzip": "deflate", "deflate": "deflate", "snappy": "snappy"}
-CODECS = tuple(_CODEC_NAMES)
+_CODEC_NAMES = {"none": "null", "gzip": "deflate", "deflate": "deflate"}
 
 
-@record
 class Layout:
-    """The common parts of the manifests of a table: its schema, format version and codec."""
+    """The common parts of the manifests of a table: its schema, format version and codec.
 
-    schema: TableSchema
-    format_version: int
-    codec: str
+    What is the same in each file is made once (`layout_of`).
+    """
+
+    def __init__(self, schema: TableSchema, format_version: int, codec: str) -> None:
+        self.schema = schema
+        self.format_version = format_version
+        self.codec = codec
 
     @property
+    def has_puffin_files(self) -> bool:
+        """Whether deleted rows are in Puffin files, and not in position delete files."""
+        return self.format_version >= 3
+
+    @cached_property
     def partition_fields(self) -> tuple[DataField, ...]:
         """The partition columns."""
         return self.schema.select(self.schema.partition_keys)
 
     def partition(self, values: Sequence[PlainValue]) -> JsonObject:
         """Return values of the partition columns as the record of a manifest entry."""
-        names = [avro_name(field.name) for field in self.partition_fields]
-        return dict(zip(names, values, strict=True))
+        return dict(zip(self._partition_names, values, strict=True))
+
+    @cached_property
+    def _partition_names(self) -> list[str]:
+        return [avro_name(field.name) for field in self.partition_fields]
+
+    @cached_property
+    def columns(self) -> JsonObject:
+        """The schema in Iceberg's JSON. Raises UnsupportedError for a type that Iceberg's readers cannot read."""
+        return iceberg_schema(self.schema)
+
+    @cached_property
+    def name_mapping(self) -> str:
+        """The names of columns in files without field ids, as JSON."""
+        return json.dumps(name_mapping(self.schema))
+
+    @cached_property
+    def entries(self) -> ContainerEncoder:
+        """The encoder of manifests."""
+        return ContainerEncoder(_entry_schema(self))
+
+    @cached_property
+    def metadata(self) -> dict[str, str]:
+        """The members of the header of each manifest, beside its content."""
+        return {
+            "schema": json.dumps(self.columns),
+            "schema-id": str(self.schema.id),
+            "partition-spec": json.dumps(partition_spec(self.schema)),
+            "partition-spec-id": "0",
+            "format-version": str(self.format_version),
+        }
+
+
+class _Identity:
+    """A schema as a key: to hash its content takes longer than to make a manifest."""
+
+    def __init__(self, schema: TableSchema) -> None:
+        self.schema = schema
+
+    def __hash__(self) -> int:
+        return id(self.schema)
+
+    def __eq__(self, value: object) -> bool:
+        return isinstance(value, _Identity) and self.schema is value.schema
+
+
+def layout_of(schema: TableSchema, format_version: int, codec: str) -> Layout:
+    """Return the layout of the manifests of a table: the same object as long as its schema is the same object."""
+    return _kept_layout(_Identity(schema), format_version, codec)
+
+
+@lru_cache(maxsize=64)
+def _kept_layout(identity: _Identity, format_version: int, codec: str) -> Layout:
+    return Layout(identity.schema, format_version, codec)
 
 
 _NOT_AVRO = re.compile("[^A-Za-z0-9_]")
@@ -315,16 +378,8 @@ def _list_schema(format_version: int) -> JsonObject:
 
 def manifest(entries: Sequence[JsonObject], layout: Layout, content: int) -> bytes:
     """Return a manifest of some entries, all of data files or all of deletes."""
-    metadata = {
-        "schema": json.dumps(iceberg_schema(layout.schema)),
-        "schema-id": str(layout.schema.id),
-        "partition-spec": json.dumps(partition_spec(layout.schema)),
-        "partition-spec-id": "0",
-        "format-version": str(layout.format_version),
-        "content": "data" if content == DATA else "deletes",
-    }
-    schema = json.dumps(_entry_schema(layout))
-    return _avro_file(schema, entries, metadata, layout.codec)
+    metadata = {**layout.metadata, "content": "data" if content == DATA else "deletes"}
+    return _avro_file(layout.entries, entries, metadata, layout.codec)
 
 
 def manifest_list(rows: Sequence[JsonObject], layout: Layout, snapshot: JsonObject) -> bytes:
@@ -335,24 +390,22 @@ def manifest_list(rows: Sequence[JsonObject], layout: Layout, snapshot: JsonObje
         "sequence-number": str(snapshot["sequence-number"]),
         "format-version": str(layout.format_version),
     }
-    schema = json.dumps(_list_schema(layout.format_version))
-    return _avro_file(schema, rows, metadata, layout.codec)
+    return _avro_file(_list_encoder(layout.format_version), rows, metadata, layout.codec)
+
+
+@cache
+def _list_encoder(format_version: int) -> ContainerEncoder:
+    return ContainerEncoder(_list_schema(format_version))
 
 
 def _avro_file(
-    schema: str, records: Sequence[JsonObject], metadata: Mapping[str, str], codec: str
+    encoder: ContainerEncoder,
+    records: Iterable[JsonObject],
+    metadata: Mapping[str, str],
+    codec: str,
 ) -> bytes:
-    target = io.BytesIO()
-    import_module("fastavro").writer(
-        target, _parsed(schema), records, codec=_CODEC_NAMES[codec], metadata=dict(metadata)
-    )
-    return target.getvalue()
-
-
-@lru_cache(maxsize=64)
-def _parsed(schema: str) -> Any:
-    # Records have the same names in every schema; a dictionary of its own keeps those of others apart.
-    return import_module("fastavro").parse_schema(json.loads(schema), named_schemas={})
+    encoded = map(encoder.record, records)
+    return encoder.file(encoded, codec=_CODEC_NAMES[codec], metadata=metadata)
 
 
 def read_records(data: bytes, file_name: str) -> list[JsonObject]:
@@ -449,29 +502,31 @@ def _metrics(
 ) -> list[JsonObject]:
     """Return value counts, null counts and bounds of files of one layout, each as pairs of field id and value."""
     covered = covered_columns(stored.fields, read.fields, listed=listed)
-    names = [column.name for column in covered if column.name is not None]
-    stats = StoredStats(
-        min_values=pa.array([file.value_stats.min_values for file in files], pa.binary()),
-        max_values=pa.array([file.value_stats.max_values for file in files], pa.binary()),
-        null_counts=pa.array(
-            [file.value_stats.null_counts for file in files], pa.list_(pa.int64())
-        ),
-        row_counts=pa.array([file.row_count for file in files], pa.int64()),
+    positions = [
+        i
+        for i, column in enumerate(covered)
+        if column.name is not None and isinstance(column.type, ScalarType)
+    ]
+    stats = [file.value_stats for file in files]
+    # Minima and maxima together: to decode takes as long for two rows as for one.
+    rows = pa.array(
+        [*(row.min_values for row in stats), *(row.max_values for row in stats)], pa.binary()
     )
+    columns = decode_columns(rows, [column.type for column in covered], positions)
     metrics: list[JsonObject] = [
         {"value_counts": [], "null_value_counts": [], "lower_bounds": [], "upper_bounds": []}
         for _ in files
     ]
-    for name, bounds in stored_bounds(stats, covered, names).items():
-        field = read.field(name)
+    for position, column in zip(positions, columns, strict=True):
+        field = read.field(str(covered[position].name))
         kind = field.type
         assert isinstance(kind, ScalarType), kind
-        lower = bound_bytes(plain_values(bounds.mins, kind), kind)
-        upper = bound_bytes(plain_values(bounds.maxs, kind), kind)
-        nulls = bounds.null_counts.to_pylist()
-        for file, metric, null_count, low, high in zip(
-            files, metrics, nulls, lower, upper, strict=True
-        ):
+        maxs = upper_bounds(covered[position].type, column[len(files) :])
+        lower = bound_bytes(plain_values(column[: len(files)], kind), kind)
+        upper = bound_bytes(plain_values(maxs, kind), kind)
+        for file, metric, low, high in zip(files, metrics, lower, upper, strict=True):
+            counts = file.value_stats.null_counts or ()
+            null_count = counts[position] if position < len(counts) else None
             if null_count is not None:
                 metric["value_counts"].append({"key": field.id, "value": file.row_count})
                 metric["null_value_counts"].append({"key": field.id, "value": null_count})

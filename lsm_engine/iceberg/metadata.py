@@ -4,10 +4,12 @@ import json
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import field
 from hashlib import blake2b
+from types import MappingProxyType
 from typing import Any
 
 from lsm_engine.base.errors import CorruptFileError, UnsupportedError
 from lsm_engine.base.record import record
+from lsm_engine.format.data_file import DataFileMeta
 from lsm_engine.format.index_file import DELETION_VECTORS, IndexManifestEntry
 from lsm_engine.format.manifest import ManifestEntry, PhysicalFile
 from lsm_engine.format.snapshot import Snapshot
@@ -37,6 +39,8 @@ TABLE_NAME = "lsm.table"
 """Property of the metadata: the name of the table."""
 _BRANCH_IDS = 1 << 62
 _SUFFIX = ".metadata.json"
+_SNAPSHOT_LISTS = ("snapshots", "snapshot-log")
+_encode = json.JSONEncoder(separators=(",", ":")).encode
 
 
 def metadata_path(version: int) -> str:
@@ -57,6 +61,8 @@ class TableMetadata:
 
     version: int
     members: JsonObject
+    texts: dict[int, str] = field(default_factory=dict, compare=False, repr=False)
+    """The JSON of its snapshots as far as it is known, by the identity of these: most are those of the version before."""
 
     @property
     def snapshots(self) -> list[JsonObject]:
@@ -110,7 +116,21 @@ class TableMetadata:
 
     def content(self) -> bytes:
         """Return the file."""
-        return json.dumps(self.members, separators=(",", ":")).encode()
+        members = {
+            name: value for name, value in self.members.items() if name not in _SNAPSHOT_LISTS
+        }
+        texts = []
+        for shown in self.snapshots:
+            text = self.texts.get(id(shown))
+            if text is None:
+                text = self.texts[id(shown)] = _encode(shown)
+            texts.append(text)
+        logged = (
+            f'{{"snapshot-id":{entry["snapshot-id"]},"timestamp-ms":{entry["timestamp-ms"]}}}'
+            for entry in self.members["snapshot-log"]
+        )
+        lists = f'"snapshots":[{",".join(texts)}],"snapshot-log":[{",".join(logged)}]'
+        return f"{_encode(members)[:-1]},{lists}}}".encode()
 
 
 def read_metadata(data: bytes, version: int) -> TableMetadata:
@@ -244,8 +264,12 @@ def next_metadata(
     version: int,
     now_millis: int,
     log: Sequence[JsonObject],
+    texts: Mapping[int, str] = MappingProxyType({}),
 ) -> TableMetadata:
-    """Return the version of the metadata that shows a state. `log`: the older versions that stay (`kept_log`)."""
+    """Return the version of the metadata that shows a state.
+
+    `log`: the older versions that stay (`kept_log`). `texts`: those of the version before.
+    """
     schemas = [state.schemas[number] for number in sorted(state.schemas)]
     fields = partition_spec(state.schema)
     current = state.snapshots[-1] if state.snapshots else None
@@ -294,7 +318,8 @@ def next_metadata(
         refs["main"] = {"snapshot-id": current["snapshot-id"], "type": "branch"}
     if state.format_version >= 3:
         members["next-row-id"] = state.next_row_id
-    return TableMetadata(version=version, members=members)
+    kept_texts = {id(shown): texts[id(shown)] for shown in snapshots if id(shown) in texts}
+    return TableMetadata(version=version, members=members, texts=kept_texts)
 
 
 def _last_column_id(schema: TableSchema, schemas: Iterable[JsonObject]) -> int:
@@ -406,6 +431,22 @@ def _contradiction(schema: TableSchema) -> tuple[str, str] | None:
             core_options.DELETION_VECTORS_MERGE_ON_READ.key,
             "is true: a scan merges level 0, which readers of Iceberg cannot; set it to false",
         )
+    return None
+
+
+def file_problem(file: DataFileMeta, schema: TableSchema, changed_column: str | None) -> str | None:
+    """Return why readers of Iceberg would misread a file, as far as its entry tells; None: they do not.
+
+    `changed_column`: one whose type they do not read as that of the table.
+    """
+    if not file.file_name.endswith(".parquet"):
+        return "is no Parquet file"
+    if file.external_path is not None:
+        return "lies outside of the table"
+    if schema.has_primary_key and file.may_hold_deletes:
+        return "holds deletes that wait for a compaction"
+    if changed_column is not None:
+        return f"holds column {changed_column!r} in a type that Iceberg does not read as its own"
     return None
 
 

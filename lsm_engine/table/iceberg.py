@@ -4,12 +4,10 @@ It decides and fails no commit. What a crash or another client's commits left be
 (docs/decisions/0069).
 """
 
-import json
 import logging
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from functools import cached_property, partial
 from hashlib import blake2b
 from itertools import accumulate, repeat
@@ -40,12 +38,12 @@ from lsm_engine.iceberg.manifest import (
     DATA,
     DELETES,
     DeletesFile,
-    Layout,
     LocatedFile,
     added_entry,
     data_files,
     delete_files,
     existing_entry,
+    layout_of,
     list_row,
     manifest,
     manifest_list,
@@ -72,6 +70,7 @@ from lsm_engine.iceberg.metadata import (
     deletes_name,
     directory_of,
     file_changes,
+    file_problem,
     format_version_of,
     has_vectors,
     keep_manifests,
@@ -98,7 +97,6 @@ from lsm_engine.iceberg.schema import (
     changed_column,
     has_lists_or_maps,
     iceberg_schema,
-    name_mapping,
     partition_tuples,
     renamed_column,
 )
@@ -136,11 +134,17 @@ def _weight(entries: list[JsonObject]) -> int:
     return 1 + len(entries)
 
 
+def _size(version: tuple[bytes, TableMetadata]) -> int:
+    return len(version[0])
+
+
 _decoded: LRUCache[str, list[JsonObject]] = LRUCache(_KEPT_ENTRIES, getsizeof=_weight)
 """Entries of manifests, and rows of lists, by location: these files never change, and have names of their own."""
 _KEPT_NAMES = 500_000
 _location_hashes: LRUCache[str, frozenset[int]] = LRUCache(_KEPT_NAMES, getsizeof=len)
 """Hashes of the locations that manifests name: which manifest names a file is known without its entries."""
+_newest: LRUCache[str, tuple[bytes, TableMetadata]] = LRUCache(16 << 20, getsizeof=_size)
+"""The newest version that was read or written, and its file, by the location of a table's metadata."""
 _decoded_lock = Lock()
 
 
@@ -177,13 +181,25 @@ class IcebergStore:
 
     def newest_version(self) -> int:
         """Return the greatest version there is a file of, from a listing; 0 without any."""
-        listed = self.file_io.list(METADATA_DIRECTORY)
-        return max((version_of(status.name) or 0 for status in listed), default=0)
+        return max((version_of(status.name) or 0 for status in self.files()), default=0)
 
     def current(self) -> TableMetadata | None:
         """Return the version that readers read; None without one. Raises CorruptFileError for damage."""
         version = self.hinted_version()
-        return None if version is None else self.version(version)
+        if version is None:
+            return None
+        data = self.file_io.read(metadata_path(version))
+        with _decoded_lock:
+            known_data, newest = _newest.get(self.location, (b"", None))
+        # Most often this process has written it. It is read in any case: the file may be another table's of this name.
+        if newest is not None and newest.version == version and known_data == data:
+            return newest
+        return self._keep_newest(data, read_metadata(data, version))
+
+    def _keep_newest(self, data: bytes, metadata: TableMetadata) -> TableMetadata:
+        with _decoded_lock, suppress(ValueError):  # too large to keep
+            _newest[self.location] = data, metadata
+        return metadata
 
     def version(self, version: int) -> TableMetadata:
         """Return one version; raises NotFoundError and CorruptFileError."""
@@ -191,9 +207,11 @@ class IcebergStore:
 
     def publish(self, metadata: TableMetadata) -> bool:
         """Write a version and name it in the hint, unless a newer one is named; False if the version is taken."""
-        if not self.file_io.publish(metadata_path(metadata.version), metadata.content()):
+        data = metadata.content()
+        if not self.file_io.publish(metadata_path(metadata.version), data):
             self._finish(metadata.version)
             return False
+        self._keep_newest(data, metadata)
         self._name(metadata.version)
         return True
 
@@ -263,9 +281,8 @@ class IcebergStore:
 
     def files(self) -> list[FileStatus]:
         """Return every file of the metadata."""
-        return [
-            status for status in self.file_io.list(METADATA_DIRECTORY) if not status.is_directory
-        ]
+        listed = self.file_io.list(METADATA_DIRECTORY)
+        return [status for status in listed if not status.is_directory]
 
     def remove(self, paths: Iterable[str]) -> None:
         """Delete files; missing ones are no error."""
@@ -498,11 +515,8 @@ class MetadataSync:
         self.store = store
         self.schema = session.schema
         self.rebuild = rebuild
-        self.layout = Layout(
-            schema=self.schema,
-            format_version=format_version_of(self.schema),
-            codec=session.options[core_options.METADATA_ICEBERG_MANIFEST_COMPRESSION],
-        )
+        codec = session.options[core_options.METADATA_ICEBERG_MANIFEST_COMPRESSION]
+        self.layout = layout_of(self.schema, format_version_of(self.schema), codec)
         self.run_id = session.ids.new_id()
         self.stale = stale
         self.written: list[str] = []
@@ -567,11 +581,12 @@ class MetadataSync:
             next_row_id=next_row_id,
             properties={
                 TABLE_NAME: session.name,
-                "schema.name-mapping.default": json.dumps(name_mapping(self.schema)),
+                "schema.name-mapping.default": self.layout.name_mapping,
                 **self._level(),
             },
         )
-        if before is not None and base is not None and shows_state(before, state):
+        # Tags and branches may be others.
+        if before is not None and base == snapshot and shows_state(before, state):
             return before
         return self._publish(before, state)
 
@@ -660,7 +675,8 @@ class MetadataSync:
         """Return what writes a snapshot of a tag or a branch into the same version. `session`: by its schema."""
         attempt = MetadataSync(session, self.store, rebuild=True)
         # All snapshots have the format of now, whatever the options asked for when they were made.
-        attempt.layout = replace(attempt.layout, format_version=self.layout.format_version)
+        layout = self.layout
+        attempt.layout = layout_of(session.schema, layout.format_version, attempt.layout.codec)
         attempt.written = self.written
         return attempt
 
@@ -763,7 +779,7 @@ class MetadataSync:
         live.sort(key=lambda entry: entry.physical_file)
         entries, next_row_id = self._added(live, snapshot.id, next_row_id)
         vectors = vector_files(self.session.index_entries(snapshot))
-        if self._has_puffin_files:
+        if self.layout.has_puffin_files:
             deletes = self._puffin_deletes(vectors.values(), snapshot.id)
         else:
             deletes = self._position_deletes(self._named_vectors(vectors.values()), snapshot.id)
@@ -789,7 +805,7 @@ class MetadataSync:
         data file.
         """
         vectors = vector_files(self.session.index_entries(snapshot))
-        if self._has_puffin_files:
+        if self.layout.has_puffin_files:
             files = {name: self._vectors(entry) for name, entry in vectors.items()}
             return {
                 name: puffin_file(stored.items()).data for name, stored in files.items() if stored
@@ -799,11 +815,6 @@ class MetadataSync:
             for entry in vectors.values()
             for location, vector in self._vectors(entry).items()
         }
-
-    @property
-    def _has_puffin_files(self) -> bool:
-        """Whether deleted rows are in Puffin files, and not in position delete files."""
-        return self.layout.format_version >= 3
 
     def _vectors(self, entry: IndexManifestEntry) -> dict[str, DeletionVector]:
         """Return the vectors of an index file that delete something, by the location of their data file."""
@@ -849,7 +860,9 @@ class MetadataSync:
         for between in snapshots:
             if between is None:
                 return None
-            deltas.append(session.list_entries(between, between.delta_manifest_list))
+            # The files of level 0 of a table with a key wait for a compaction.
+            name, least = between.delta_manifest_list, self.levels.first
+            deltas.append(session.list_entries(between, name, min_level=least))
         return deltas
 
     def _changed_data(
@@ -862,7 +875,8 @@ class MetadataSync:
             moved = (self._data_location(*place) for place in changes.moved)
             hashes = frozenset(map(hash, (*removed, *moved)))
             # Of many manifests those are decoded which name a file that changes.
-            concerned = [row for row in rows if self._names_any(row, hashes)]
+            names_any = self.store.names_any
+            concerned = [row for row in rows if names_any(row["manifest_path"], hashes)]
             change = keep_manifests(
                 concerned, self._entries, lambda file: file["file_path"] in removed
             )
@@ -886,7 +900,7 @@ class MetadataSync:
         if base.index_manifest == snapshot.index_manifest or not has_vectors(self.schema):
             return tuple(rows)
         vectors = vector_files(self.session.index_entries(snapshot))
-        if self._has_puffin_files:
+        if self.layout.has_puffin_files:
             change, entries = self._changed_puffin_files(rows, vectors, snapshot.id)
         else:
             former = vector_files(self.session.index_entries(base))
@@ -1044,9 +1058,6 @@ class MetadataSync:
         self.written.append(path)
         return self.store.write(path, data)
 
-    def _names_any(self, row: JsonObject, files: Collection[int]) -> bool:
-        return self.store.names_any(row["manifest_path"], files)
-
     def _entries(self, row: JsonObject) -> list[JsonObject]:
         return self.store.records(row["manifest_path"])
 
@@ -1082,27 +1093,16 @@ class MetadataSync:
         `linked`: some of them may be linked since they were last looked at, so that footers are read.
         """
         schemas = self._schemas_of(entries)
-        changed_columns = {
-            number: changed_column(old, self.schema) for number, old in schemas.items()
-        }
-        renamed_columns = {
-            number: renamed_column(old, self.schema) for number, old in schemas.items()
-        }
+        older = {number: old for number, old in schemas.items() if number != self.schema.id}
+        retyped = {number: changed_column(old, self.schema) for number, old in older.items()}
+        renamed = {number: renamed_column(old, self.schema) for number, old in older.items()}
         needs_ids = has_lists_or_maps(self.schema) or (linked and self._may_hold_linked_files)
         for entry in entries:
             file = entry.file
-            problem = None
-            renamed = renamed_columns[file.schema_id]
-            if not file.file_name.endswith(".parquet"):
-                problem = "is no Parquet file"
-            elif file.external_path is not None:
-                problem = "lies outside of the table"
-            elif self.schema.has_primary_key and file.may_hold_deletes:
-                problem = "holds deletes that wait for a compaction"
-            elif changed_columns[file.schema_id] is not None:
-                problem = f"holds column {changed_columns[file.schema_id]!r} in a type that Iceberg does not read as its own"
-            elif needs_ids or renamed is not None:
-                problem = self.id_problem(entry, renamed)
+            new_name = renamed.get(file.schema_id)
+            problem = file_problem(file, self.schema, retyped.get(file.schema_id))
+            if problem is None and (needs_ids or new_name is not None):
+                problem = self.id_problem(entry, new_name)
             if problem is not None:
                 yield file.file_name, problem
 
@@ -1143,16 +1143,17 @@ class MetadataSync:
 
     # The version.
 
-    def _schemas(self, shown: Sequence[JsonObject]) -> dict[int, JsonObject]:
+    def _schemas(self, shown: list[JsonObject]) -> dict[int, JsonObject]:
         """Return the schemas that snapshots name, and the one in force; a snapshot whose schema has no form names that."""
-        schemas = {self.schema.id: iceberg_schema(self.schema)}
+        schemas = {self.schema.id: self.layout.columns}
         for number in {snapshot["schema-id"] for snapshot in shown} - set(schemas):
             try:
                 schemas[number] = iceberg_schema(self.session.schemas.load(number))
             except UnsupportedError:
-                for snapshot in shown:
+                # The version before has the same objects, which stay as they are.
+                for i, snapshot in enumerate(shown):
                     if snapshot["schema-id"] == number:
-                        snapshot["schema-id"] = self.schema.id
+                        shown[i] = {**snapshot, "schema-id": self.schema.id}
         return schemas
 
     def _publish(self, before: TableMetadata | None, state: FaceState) -> TableMetadata | None:
@@ -1174,6 +1175,7 @@ class MetadataSync:
             version=max(version, newest_id),
             now_millis=session.clock.now_millis(),
             log=versions,
+            texts={} if before is None else before.texts,
         )
         if not store.publish(metadata):
             return None

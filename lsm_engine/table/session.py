@@ -362,10 +362,20 @@ class TableSession:
         copies = partial(copied_lists, snapshot)
         return self.manifests.read_list(name, snapshot.checksum_of(name), copies)
 
-    def list_entries(self, snapshot: Snapshot, name: str) -> list[ManifestEntry]:
-        """Return the entries of all manifests of a list that a snapshot names."""
+    def list_entries(
+        self, snapshot: Snapshot, name: str, *, min_level: int = 0
+    ) -> list[ManifestEntry]:
+        """Return the entries of all manifests of a list that a snapshot names.
+
+        `min_level`: manifests whose files are all below it are passed over.
+        """
         metas = self.manifest_list(snapshot, name)
-        return [entry for meta in metas for entry in self.manifests.read_entries(meta)]
+        return [
+            entry
+            for meta in metas
+            if meta.max_level is None or meta.max_level >= min_level
+            for entry in self.manifests.read_entries(meta)
+        ]
 
     def live_entries(
         self,

@@ -7,6 +7,7 @@ import json
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from importlib import import_module
+from types import MappingProxyType
 from typing import Any, NoReturn, Protocol, cast
 
 import pyarrow as pa
@@ -420,7 +421,13 @@ class ContainerEncoder:
     def _sync(self) -> bytes:
         return hashlib.blake2b(self._text.encode(), digest_size=_SYNC_BYTES).digest()
 
-    def _header(self, codec: str) -> bytes:
+    def _header(self, codec: str, metadata: Mapping[str, str]) -> bytes:
+        if metadata:
+            # Other metadata comes with each file; fastavro's writer takes longer than a file of few records.
+            pairs = [*metadata.items(), ("avro.codec", codec), ("avro.schema", self._text)]
+            texts = (text.encode() for pair in pairs for text in pair)
+            content = b"".join(_long(len(text)) + text for text in texts)
+            return b"".join((MAGIC, _long(len(pairs)), content, _long(0), self._sync))
         if codec not in self._headers:
             target = io.BytesIO()
             import_module("fastavro").writer(
@@ -430,16 +437,21 @@ class ContainerEncoder:
         return self._headers[codec]
 
     def file(
-        self, records: Iterable[bytes], *, codec: str = "zstandard", level: int | None = None
+        self,
+        records: Iterable[bytes],
+        *,
+        codec: str = "zstandard",
+        level: int | None = None,
+        metadata: Mapping[str, str] = MappingProxyType({}),
     ) -> EncodedContainer:
         """Return an Avro file of encoded records.
 
-        `level` is the codec's own, None its default. Equal input gives equal bytes, and files of equal
-        schema and codec equal headers, so that blocks may move between them: the sync marker is
-        derived from the schema, not random.
+        `level` is the codec's own, None its default. `metadata`: what the header holds beside codec and schema.
+        Equal input gives equal bytes, and files of equal schema, codec and metadata equal headers, so that blocks
+        may move between them: the sync marker is derived from the schema, not random.
         Raises UnsupportedError for codecs that are read but not written.
         """
-        container = self.begin(codec, level)
+        container = self.begin(codec, level, metadata)
         waiting: list[bytes] = []
         size = 0
         for encoded in records:
@@ -452,14 +464,19 @@ class ContainerEncoder:
             container.add(b"".join(waiting), len(waiting))
         return container.end()
 
-    def begin(self, codec: str, level: int | None = None) -> "GrowingContainer":
+    def begin(
+        self,
+        codec: str,
+        level: int | None = None,
+        metadata: Mapping[str, str] = MappingProxyType({}),
+    ) -> "GrowingContainer":
         """Return a file of no record, which grows by blocks; raises as `file` does."""
         if codec not in CODECS_WRITTEN:
             raise UnsupportedError(
                 f"avro codec {codec!r} is not written; choose one of {', '.join(CODECS_WRITTEN)}",
                 kind=ErrorKind.UNSUPPORTED_OPTION,
             )
-        return GrowingContainer(self._header(codec), self._sync, codec, level)
+        return GrowingContainer(self._header(codec, metadata), self._sync, codec, level)
 
 
 class GrowingContainer:
