@@ -33,12 +33,14 @@ from lsm_engine.types.arrow_types import type_of_field
 from lsm_engine.types.table_schema import TableSchema
 from lsm_engine.types.text_columns import (
     TextForms,
+    cast_columns,
     form_hint,
     has_other_digits,
     infer_type,
     is_number,
     is_text,
     json_texts,
+    json_type,
     newlines_before,
     null_texts,
     parse_column,
@@ -81,7 +83,8 @@ class FileOptions(TypedDict, total=False):
     anything always is null. `column_null_values`: those of single columns, {"price": "NA"}.
     `delimiter`: between values, by default a comma, and a tab in .tsv files. `quote`, `escape`: characters; quote by
     default '"'. `header`: whether the first line has the names of columns. `names`: of the columns, in place of those.
-    `include_columns`: the columns that are read, of any format; by default all.
+    `include_columns`: the columns that are read, of any format; by default all. `casts`: types of columns, such as
+    {"price": "DECIMAL(10, 2)"} of Parquet files with doubles; a value that would change is refused.
     `encoding`: by default UTF-8. `skip_lines`: lines before the header. `decimal_point` and `thousands`: of numbers.
     `date_format`, `time_format`, `timestamp_format`: as of strptime, or several that are tried in turn, by default
     ISO 8601. `sheet`: of Excel files, by default the first. `on_error`: "fail", or "skip", which leaves out lines that
@@ -97,6 +100,7 @@ class FileOptions(TypedDict, total=False):
     header: bool
     names: Sequence[str] | None
     include_columns: Sequence[str] | None
+    casts: Mapping[str, str] | None
     encoding: str | None
     skip_lines: int
     decimal_point: str | None
@@ -120,6 +124,7 @@ class _FileForm:
     header: bool = True
     names: tuple[str, ...] = ()
     include_columns: tuple[str, ...] = ()
+    casts: tuple[tuple[str, str], ...] = ()
     encoding: str = "utf8"
     skip_lines: int = 0
     sheet: str | None = None
@@ -155,6 +160,7 @@ class _FileForm:
         names = [name for name in TextForms.__dataclass_fields__ if name in values]
         texts = {name: values.pop(name) for name in names}
         texts["column_null_values"] = null_texts(texts.get("column_null_values", {}))
+        values["casts"] = tuple(values.get("casts", {}).items())
         for name in ("on_error", "rejects"):
             values.pop(name, None)
         return _FileForm(**values, texts=TextForms(**texts))
@@ -324,8 +330,7 @@ def read_files(
     files = _paths_of(paths)
     target = _target_of(table)
     streams = [
-        _included(path, _guarded(path, _open, path, form, target, rejects), form.include_columns)
-        for path in files
+        _chosen(path, _guarded(path, _open, path, form, target, rejects), form) for path in files
     ]
     try:
         schema = pa.unify_schemas([stream.schema for stream in streams])
@@ -363,10 +368,9 @@ def _paths_of(paths: Any) -> list[str]:
     return [os.fspath(name) for name in names]
 
 
-def _included(path: str, stream: _Stream, names: Sequence[str]) -> _Stream:
-    """Return the stream with these columns alone; without names, as it is."""
-    if not names:
-        return stream
+def _chosen(path: str, stream: _Stream, form: _FileForm) -> _Stream:
+    """Return the columns of a stream that are to be read, in the types that they are to have."""
+    names = form.include_columns or stream.schema.names
     absent = [name for name in names if name not in stream.schema.names]
     if absent:
         raise InvalidInputError(
@@ -374,8 +378,12 @@ def _included(path: str, stream: _Stream, names: Sequence[str]) -> _Stream:
             kind=ErrorKind.NO_SUCH_COLUMN,
             columns=stream.schema.names,
         )
-    schema = pa.schema([stream.schema.field(name) for name in names])
-    return stream._replace(schema=schema, batches=(batch.select(names) for batch in stream.batches))
+    schema, batches = stream.schema, stream.batches
+    if form.include_columns:
+        schema = pa.schema([schema.field(name) for name in names])
+        batches = (batch.select(names) for batch in stream.batches)
+    schema, batches = cast_columns(schema, batches, form.casts, _shown(path))
+    return stream._replace(schema=schema, batches=batches)
 
 
 def _target_of(table: Any) -> _Target:
@@ -926,7 +934,7 @@ class _JsonFile(_TypedLines):
         self._partial_line = b""
         self._block_lines: list[bytes] = []
         fields = [field for field in target.schema or () if self._includes(field.name)]
-        self._stored = pa.schema([(field.name, _json_type(field.type)) for field in fields])
+        self._stored = pa.schema([(field.name, json_type(field.type)) for field in fields])
         self._is_typed = False
         self._first = self._next()
         if self._first is not None:
@@ -1057,16 +1065,6 @@ class _JsonFile(_TypedLines):
                 kind = self._target.type_of(name) or self._stored.field(name).type
                 return name, value, f"{value} {_reason(pa.field(name, kind))}"
         return None, None, None
-
-
-def _json_type(kind: pa.DataType) -> pa.DataType:
-    """Return what the JSON reader parses into: text for what is then parsed as CSV's cells are."""
-    is_parsed = (
-        pa.types.is_temporal(kind)
-        or pa.types.is_binary(kind)
-        or pa.types.is_fixed_size_binary(kind)
-    )
-    return pa.string() if is_parsed else kind
 
 
 class _ExcelFile(_TypedLines):

@@ -33,7 +33,7 @@ def _texts_by_column(pairs: Sequence[str]) -> dict[str, list[str]]:
     for pair in pairs:
         name, equals, text = pair.partition("=")
         if not equals:
-            raise click.BadParameter(f"write COLUMN=TEXT, not {pair!r}")
+            raise click.BadParameter(f"write COLUMN=…, not {pair!r}")
         texts.setdefault(name, []).append(text)
     return texts
 
@@ -93,6 +93,9 @@ _TEXT_FORMS = (
 _READING_FORMS = (
     click.option("--include-columns", metavar="NAMES", callback=lambda _, __, value: split_names(value),
                  help="The columns that are read, with commas between.  [default: all]"),
+    click.option("--cast", "casts", metavar="COLUMN=TYPE", multiple=True,
+                 callback=lambda _, __, value: {name: texts[-1] for name, texts in _texts_by_column(value).items()},
+                 help="Give a column of Parquet or other files this type; repeatable."),
     click.option("--null-in", "column_null_values", metavar="COLUMN=TEXT", multiple=True,
                  callback=lambda _, __, value: _texts_by_column(value),
                  help="CSV: what means null in one column; repeatable."),

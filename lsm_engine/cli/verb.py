@@ -117,9 +117,8 @@ _WORDS_OF_THE_SHELL = {
         "give --set, --update-all, --insert-all, --delete or --delete-unmatched"
     ),
     "use upsert()": "use lsm upsert",
-    "write Decimal('12.50') for 12.5, or cast the column first": (
-        "cast it where the file is made, or load a CSV file, whose numbers are read as the column's type"
-    ),
+    "write Decimal('12.50') for 12.5, or cast the column first": "--cast COLUMN=TYPE gives it another type",
+    "cast it first": "--cast COLUMN=TYPE gives it another type",
     "set one by token= or $": "set one in $",
     "give it as the catalog, not as the warehouse": "give it by --catalog, not by --warehouse",
 }

@@ -7,7 +7,7 @@ text that keeps every digit, binary lower-case hexadecimal text, floats that JSO
 import json
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -15,8 +15,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lsm_engine.base.errors import InvalidInputError
+from lsm_engine.base.errors import ErrorKind, InvalidInputError
 from lsm_engine.base.record import record
+from lsm_engine.types.arrow_types import arrow_type
+from lsm_engine.types.type_text import type_of_text
 
 NULL_TEXTS = ("", "NA", "N/A", "#N/A", "NULL", "Null", "null", "None", "<NA>")
 """Texts that mean null in columns of numbers, times and booleans; in a column of text they are text."""
@@ -481,3 +483,81 @@ def json_texts(column: pa.Array) -> pa.Array:
             pa.string(),
         )
     return column.cast(pa.string())
+
+
+def json_type(kind: pa.DataType) -> pa.DataType:
+    """Return what the JSON reader parses into: text for what is then parsed as CSV's cells are."""
+    is_parsed = (
+        pa.types.is_temporal(kind)
+        or pa.types.is_binary(kind)
+        or pa.types.is_fixed_size_binary(kind)
+    )
+    return pa.string() if is_parsed else kind
+
+
+# -- Columns of another type, in which no value changes --------------------------------------------
+
+
+def cast_columns(
+    schema: pa.Schema,
+    batches: Iterator[pa.RecordBatch],
+    casts: Iterable[tuple[str, str]],
+    source: str,
+) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
+    """Return rows with some columns in other types, named as in SQL; texts are read as `parse_column` reads them.
+
+    Raises InvalidInputError, of values as they are read, for a column that is not there, a type to which there is no
+    cast, and a value that would change. `source`: what the rows are of, for messages.
+    """
+    kinds = {name: arrow_type(type_of_text(text, name)) for name, text in casts}
+    for name, kind in kinds.items():
+        index = schema.get_field_index(name)
+        if index < 0:
+            raise InvalidInputError(
+                f"{source} has no column {name!r}, which casts name",
+                kind=ErrorKind.NO_SUCH_COLUMN,
+                columns=schema.names,
+            )
+        schema = schema.set(index, schema.field(index).with_type(kind))
+    if not kinds:
+        return schema, batches
+    return schema, (_cast_batch(batch, schema, kinds, source) for batch in batches)
+
+
+def _cast_batch(
+    batch: pa.RecordBatch, schema: pa.Schema, kinds: Mapping[str, pa.DataType], source: str
+) -> pa.RecordBatch:
+    columns = dict(zip(batch.schema.names, batch.columns, strict=True))
+    for name, kind in kinds.items():
+        stored = columns[name]
+        columns[name], wrong = _exact_cast(stored, kind)
+        if wrong is not None:
+            value = stored.filter(wrong)[0].as_py()
+            raise InvalidInputError(
+                f"{source}, column {name!r}: {value!r} of type {stored.type} cannot be {kind} exactly",
+                kind=ErrorKind.INVALID_ROWS,
+                column=name,
+                value=str(value),
+            )
+    return pa.RecordBatch.from_arrays([*columns.values()], schema=schema)
+
+
+def _exact_cast(values: pa.Array, kind: pa.DataType) -> tuple[pa.Array, pa.Array | None]:
+    """Return values as another type, null where one would change, and a mask of those; None if none does.
+
+    Text is read as `parse_column` reads it, and null texts are null. Raises pyarrow.ArrowException for types between
+    which there is no cast.
+    """
+    if is_text(values.type):
+        return parse_column(values.cast(pa.string()), kind)
+    places = _unparsed(values, lambda part: part.cast(kind))
+    mask = np.zeros(len(values), np.bool_)
+    mask[places] = True
+    fitting = pc.if_else(pa.array(mask), None, values)
+    cast_values = fitting.cast(kind)
+    # Arrow rounds numbers to the digits of a decimal, and cuts times off a day.
+    altered = pc.fill_null(pc.not_equal(cast_values.cast(values.type), fitting), False)  # noqa: FBT003
+    wrong = pc.or_(pa.array(mask), altered)
+    if not pc.any(wrong).as_py():
+        return cast_values, None
+    return pc.if_else(wrong, None, cast_values), wrong

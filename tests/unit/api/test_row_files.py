@@ -728,3 +728,68 @@ def test_a_header_with_a_name_twice_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidInputError, match=r"a.csv has several columns 'v'; names="):
         rows_of(tmp_path, "id,v,v\n1,2,3\n")
     assert rows_of(tmp_path, "id,v,v\n1,2,3\n", names=["id", "v", "w"]).num_rows == 1
+
+
+DOUBLES = pa.table(
+    {
+        "id": pa.array([1.0, 2.0, None]),
+        "price": [12.5, 0.1, None],
+        "day": ["2024-05-01", "NA", None],
+        "at": pa.array([datetime(2024, 5, 1), None, None], pa.timestamp("ms")),  # noqa: DTZ001
+    }
+)
+CASTS = {"id": "BIGINT", "price": "DECIMAL(10, 2)", "day": "DATE", "at": "DATE"}
+
+
+@pytest.mark.parametrize("name", ["rows.parquet", "rows.feather"])
+def test_columns_of_files_with_types_are_cast_exactly(tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    lsm.write_file(DOUBLES, path)
+    rows = lsm.read_files(path, casts=CASTS).to_arrow()
+    assert rows.schema.types == [pa.int64(), pa.decimal128(10, 2), pa.date32(), pa.date32()]
+    assert rows.to_pylist() == [
+        {"id": 1, "price": Decimal("12.50"), "day": date(2024, 5, 1), "at": date(2024, 5, 1)},
+        {"id": 2, "price": Decimal("0.10"), "day": None, "at": None},
+        {"id": None, "price": None, "day": None, "at": None},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("column", "values", "kind"),
+    [
+        ("price", [1.5, 12.505], "DECIMAL(10, 2)"),
+        ("price", [1.5, 1e12], "DECIMAL(10, 2)"),
+        ("price", [1.5, float("inf")], "DECIMAL(10, 2)"),
+        ("id", [1.0, 2.5], "BIGINT"),
+        ("id", [1, 1 << 40], "INT"),
+        ("id", [1, (1 << 53) + 1], "DOUBLE"),
+        ("day", ["2024-05-01", "2024-02-30"], "DATE"),
+        ("at", [datetime(2024, 5, 1), datetime(2024, 5, 1, 8)], "DATE"),  # noqa: DTZ001
+    ],
+)
+def test_a_cast_that_would_change_a_value_is_refused(
+    tmp_path: Path, column: str, values: list[object], kind: str
+) -> None:
+    path = tmp_path / "rows.parquet"
+    pq.write_table(pa.table({column: values}), path)
+    with pytest.raises(lsm.InvalidInputError, match=rf"rows\.parquet, column '{column}'") as caught:
+        lsm.read_files(path, casts={column: kind}).to_arrow()
+    assert caught.value.facts["value"] == str(values[1])
+
+
+def test_columns_of_files_of_text_are_cast_too(tmp_path: Path) -> None:
+    path = tmp_path / "rows.csv"
+    path.write_text("id,price\n1,12.5\n")
+    rows = lsm.read_files(path, casts={"price": "DECIMAL(10, 2)"}, include_columns=["price"])
+    assert rows.to_arrow().to_pylist() == [{"price": Decimal("12.50")}]
+
+
+def test_casts_of_no_column_and_no_type_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "rows.parquet"
+    pq.write_table(DOUBLES, path)
+    with pytest.raises(lsm.InvalidInputError, match="has no column 'cost', which casts name"):
+        lsm.read_files(path, casts={"cost": "INT"})
+    with pytest.raises(lsm.LsmError, match="MONEY"):
+        lsm.read_files(path, casts={"price": "MONEY"})
+    with pytest.raises(lsm.InvalidInputError, match=r"column 'price'|cannot read"):
+        lsm.read_files(path, casts={"price": "ARRAY<INT>"}).to_arrow()

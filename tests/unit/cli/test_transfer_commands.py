@@ -172,3 +172,32 @@ def test_an_import_counts_rows_of_a_key_that_is_there_twice(shop) -> None:
     done = shop("import", "shop.doubled", folder, "--primary-key", "id")
     assert "3 rows imported (1 row of them replaced by others of the same key)" in done.stdout
     assert shop("count", "shop.doubled").stdout.strip() == "2"
+
+
+def test_a_column_of_parquet_is_cast_in_the_shell(shop) -> None:
+    doubles = shop.directory / "doubles.parquet"
+    pq.write_table(pa.table({"id": [1.0], "price": [12.5]}), doubles)
+    shop(
+        "create",
+        "shop.prices",
+        "--columns",
+        "id BIGINT, price DECIMAL(10, 2)",
+        "--primary-key",
+        "id",
+    )
+    told = shop("upsert", "shop.prices", doubles, code=5).stderr
+    assert "--cast COLUMN=TYPE" in told
+    shop("upsert", "shop.prices", doubles, "--cast", "id=BIGINT", "--cast", "price=DECIMAL(10, 2)")
+    assert shop.json("scan", "shop.prices") == [{"id": 1, "price": "12.50"}]
+    told = shop(
+        "upsert",
+        "shop.prices",
+        doubles,
+        "--cast",
+        "id=INT",
+        "--cast",
+        "price=DECIMAL(10, 0)",
+        code=5,
+    ).stderr
+    assert "doubles.parquet, column 'price': 12.5" in told
+    shop("upsert", "shop.prices", doubles, "--cast", "price", code=2)
