@@ -125,7 +125,8 @@ class ExecutorOnDemand:
         sizes = [getattr(item, "size_bytes", 0) for item in items]
         # Items of unknown size are the executor's.
         is_known = bool(items) and all(sizes) and self._local_bytes > 0
-        if is_known and self.takes_locally(sum(sizes), "files"):
+        subject = getattr(items[0], "subject", "files") if items else "files"
+        if is_known and self.takes_locally(sum(sizes), subject):
             local = LocalExecutor()
             return local.messages(work, items, label=label, discard=discard, is_remote=is_remote)
         return self.started.messages(work, items, label=label, discard=discard, is_remote=is_remote)

@@ -202,7 +202,7 @@ def inspect_snapshots(
     """Check the snapshots of the run's partitions, and record them in the lineage.
 
     For `snapshots` every page of every file is read that no earlier run has read. For `manifest_lists` the manifests
-    are read, and compacted if the newest snapshot has too many. Raises dagster.Failure for damaged snapshots, after
+    are read, and written anew if the newest snapshot has too many, by Spark if they are large. Raises dagster.Failure for damaged snapshots, after
     the checks `contents` and `shape` have recorded them.
     """
     keys = declaration.keys
@@ -349,9 +349,14 @@ def _compact_manifests(
         return
     user = f"dagster-{context.run.run_id}-{context.retry_number}"
     compacted = table.compact_manifest(dry_run=False, commit_user=user).snapshot
-    if compacted is not None:
-        context.log.info("compacted manifests table=%s from=%s", declaration.name, count)
-        yield from record_commit(context, table, declaration.keys, compacted)
+    if compacted is None:
+        return
+    context.log.info("compacted manifests table=%s from=%s", declaration.name, count)
+    if choice := context.resources.lsm.on_demand.choice:
+        key = declaration.keys.asset(AssetKind.MANIFEST_LISTS)
+        metadata = {"lsm/executor": dg.MetadataValue.text(choice)}
+        context.add_asset_metadata(metadata, key, str(snapshot.id))
+    yield from record_commit(context, table, declaration.keys, compacted)
 
 
 def _find_snapshot(

@@ -8,11 +8,17 @@ from dataclasses import replace
 import numpy as np
 import pyarrow as pa
 
-from lsm_engine.base.errors import AlreadyExistsError, CorruptFileError, InvalidInputError
+from lsm_engine.base.errors import (
+    AlreadyExistsError,
+    CorruptFileError,
+    InvalidInputError,
+    LsmError,
+)
 from lsm_engine.base.record import record
 from lsm_engine.filter.partition import manifests_holding
 from lsm_engine.format.avro.container import codec_named
 from lsm_engine.format.binary_row import decode_columns
+from lsm_engine.format.commit_message import CommitMessage, RewrittenManifests
 from lsm_engine.format.data_file import EMPTY_STATS, SimpleStats
 from lsm_engine.format.manifest import ManifestEntry, ManifestFileMeta, fold, live_files
 from lsm_engine.format.manifest_file import ManifestCopier
@@ -24,6 +30,7 @@ from lsm_engine.options.modes import EntryKind
 from lsm_engine.planning.commit import (
     ENTRIES_MAX,
     CommitPlan,
+    ManifestGroup,
     ManifestMerge,
     MergeGroup,
     SnapshotFiles,
@@ -37,6 +44,7 @@ from lsm_engine.planning.commit import (
 from lsm_engine.planning.snapshot_chain import CLOCK_DRIFT_MAX_MILLIS, is_far_ahead
 from lsm_engine.storage.bulk import forget_prefetched, prefetch, write_many
 from lsm_engine.storage.paths import SCHEMA_PREFIX
+from lsm_engine.table.bucket_context import BucketContext, delete_quietly
 from lsm_engine.table.live_files import (
     BUCKET,
     FILE_NAME,
@@ -46,6 +54,7 @@ from lsm_engine.table.live_files import (
     ROW_COUNT,
     TOTAL_BUCKETS,
     Mask,
+    live_mask,
     standing,
 )
 from lsm_engine.table.session import TableSession
@@ -171,31 +180,55 @@ class MetadataWriter:
             return group.metas
 
     def _copied(self, group: MergeGroup) -> Iterator[ManifestFileMeta]:
-        manifests = self._session.manifests
-        parts = [
-            manifests.read(meta, _FOLDED_COLUMNS, keeps=False)
-            for meta in manifests.ahead(group.metas)
-        ]
+        parts = self._parts(group.metas)
         entries = pa.concat_tables(parts)
         stands = standing(entries)
         if group.is_complete:
             _require_added(entries, stands)
-        live = entries.filter(pa.array(stands))
+        ends = np.cumsum([part.num_rows for part in parts])
+        yield from self._copies(group.metas, parts, np.split(stands, ends[:-1]))
+
+    def rewritten(self, group: ManifestGroup, deletes: pa.Table | None) -> RewrittenManifests:
+        """Write the live entries of a group of manifests. `deletes`: the deleted files of the whole base."""
+        parts = self._parts(group.metas)
+        stands = [live_mask(part, deletes) for part in parts]
+        counts = (
+            part.column(ROW_COUNT).to_numpy()[mask].sum()
+            for part, mask in zip(parts, stands, strict=True)
+        )
+        return RewrittenManifests(
+            group=group.number,
+            row_count=int(sum(counts)),
+            manifests=tuple(self._copies(group.metas, parts, stands)),
+        )
+
+    def _parts(self, metas: Sequence[ManifestFileMeta]) -> Sequence[pa.Table]:
+        manifests = self._session.manifests
+        return [
+            manifests.read(meta, _FOLDED_COLUMNS, keeps=False) for meta in manifests.ahead(metas)
+        ]
+
+    def _copies(
+        self, metas: Sequence[ManifestFileMeta], parts: Sequence[pa.Table], stands: Sequence[Mask]
+    ) -> Iterator[ManifestFileMeta]:
+        """Write the entries of manifests that stand; `parts`: _FOLDED_COLUMNS of all of them."""
+        live = pa.concat_tables(
+            part.filter(pa.array(mask)) for part, mask in zip(parts, stands, strict=True)
+        )
         copier = ManifestCopier(
             codec=codec_named(self._codec),
             target_size_bytes=self._session.options[core_options.MANIFEST_TARGET_FILE_SIZE],
             entries_max=ENTRIES_MAX,
         )
-        ends = np.cumsum([part.num_rows for part in parts])
         done = 0
-        for data, number in self._pieces(group, copier, np.split(stands, ends[:-1])):
+        for data, number in self._pieces(metas, copier, stands):
             yield self._placed(data, live.slice(done, number))
             done += number
 
     def _pieces(
-        self, group: MergeGroup, copier: ManifestCopier, stands: Sequence[Mask]
+        self, metas: Sequence[ManifestFileMeta], copier: ManifestCopier, stands: Sequence[Mask]
     ) -> Iterator[tuple[bytes, int]]:
-        live = [pair for pair in zip(group.metas, stands, strict=True) if pair[1].any()]
+        live = [pair for pair in zip(metas, stands, strict=True) if pair[1].any()]
         for (meta, mask), content in zip(
             live, self._contents([meta for meta, _ in live]), strict=True
         ):
@@ -285,6 +318,21 @@ def _partition_stats(schema: TableSchema, partitions: pa.ChunkedArray) -> Simple
     return collector.result()
 
 
+def rewrite_manifests(
+    context: BucketContext, deletes: pa.Table | None, group: ManifestGroup
+) -> CommitMessage:
+    """Write a group of manifests anew, in a task of any executor. What fails leaves no file behind."""
+    writer = MetadataWriter(TableSession.from_context(context))
+    try:
+        rewritten = writer.rewritten(group, deletes)
+        writer.write_waiting()
+    except LsmError:
+        # The driver never learns the names of these files.
+        delete_quietly(context.file_io, writer.paths)
+        raise
+    return CommitMessage(partition=b"", bucket=0, total_buckets=0, rewritten=rewritten)
+
+
 def _rows_of(entries: Sequence[ManifestEntry]) -> pa.Table:
     """Return META_COLUMNS of entries."""
     files = [entry.file for entry in entries]
@@ -358,14 +406,17 @@ def write_metadata(
 
     `lost`: the files of the former attempt, on another base; those that fit are used again, the others deleted.
     """
-    warn_of_clocks(session, plan.base)
+    rewritten = _rewritten_paths(session, plan)
     if lost is not None:
         # The commit mostly adds the same on the next base: only the files that describe the base are new.
         fits = lost.fits(plan)
-        session.delete_quietly(lost.base_paths if fits else lost.paths)
+        unused = lost.base_paths if fits else lost.paths
+        session.delete_quietly(path for path in unused if path not in rewritten)
         lost = lost if fits else None
     writer = MetadataWriter(session)
+    writer.paths += rewritten
     try:
+        warn_of_clocks(session, plan.base)
         if plan.base is not None:
             session.check_index_manifest(plan.base)
         change = lost or _written_change(writer, plan)
@@ -392,8 +443,15 @@ def write_metadata(
             if name not in _superseded(change.files)
         },
     )
-    written = tuple(writer.paths[before:])
+    written = (*rewritten, *writer.paths[before:])
     return replace(change, plan=plan, files=files, base=tuple(base), base_paths=written)
+
+
+def _rewritten_paths(session: TableSession, plan: CommitPlan) -> list[str]:
+    """Return the manifests of the base that were written before the plan was made."""
+    rewritten = plan.change.rewritten
+    metas = () if rewritten is None else rewritten.manifests
+    return [session.paths.manifest(meta.file_name) for meta in metas]
 
 
 def _superseded(files: SnapshotFiles) -> tuple[str | None, ...]:
@@ -403,6 +461,7 @@ def _superseded(files: SnapshotFiles) -> tuple[str | None, ...]:
 
 def _written_change(writer: MetadataWriter, plan: CommitPlan) -> WrittenMetadata:
     """Write what a plan adds to its base; the caller fills in the fields that describe the base."""
+    before = len(writer.paths)
     delta = writer.manifests(plan.delta)
     changelog = writer.manifests(plan.step.changelog)
     delta_list, delta_size = writer.list(delta)
@@ -422,7 +481,7 @@ def _written_change(writer: MetadataWriter, plan: CommitPlan) -> WrittenMetadata
         base=(),
         delta=tuple(delta),
         changelog=tuple(changelog),
-        change_paths=tuple(writer.paths),
+        change_paths=tuple(writer.paths[before:]),
     )
 
 
@@ -439,6 +498,8 @@ def _base(
     if plan.base is None:
         return []
     metas = session.manifest_metas(plan.base)
+    if plan.change.rewritten is not None:
+        return plan.change.rewritten.replaced(metas)
     # An addition of a file that was deleted before needs manifests without that deletion.
     if plan.change.rewrites_manifests or _adds_again(session, plan, metas):
         return writer.manifests(session.live_entries(plan.base))

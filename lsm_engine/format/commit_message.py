@@ -10,6 +10,7 @@ from lsm_engine.base.record import record
 from lsm_engine.base.units import BATCH_COMMIT_IDENTIFIER
 from lsm_engine.format.data_file import DataFileMeta
 from lsm_engine.format.index_file import IndexFileMeta
+from lsm_engine.format.manifest import ManifestFileMeta
 from lsm_engine.format.snapshot import Snapshot
 from lsm_engine.options.modes import CommitKind
 
@@ -43,14 +44,27 @@ class CompactIncrement:
 
 
 @record
+class RewrittenManifests:
+    """Manifests that a task wrote of the live entries of others. `row_count`: the rows of the files that they name.
+
+    `group`: the place of these others among all groups of the rewrite.
+    """
+
+    group: int
+    manifests: tuple[ManifestFileMeta, ...]
+    row_count: int
+
+
+@record
 class CommitMessage:
-    """The work done in one bucket. `partition` is a stored row."""
+    """The work done in one bucket, or on manifests alone. `partition` is a stored row."""
 
     partition: bytes
     bucket: int
     total_buckets: int
     data: DataIncrement = DataIncrement()
     compact: CompactIncrement = CompactIncrement()
+    rewritten: RewrittenManifests | None = None
 
 
 @record

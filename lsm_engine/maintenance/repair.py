@@ -4,6 +4,7 @@ import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain, takewhile
+from operator import attrgetter
 
 import pyarrow as pa
 
@@ -11,11 +12,12 @@ from lsm_engine.base.errors import CorruptFileError, LsmError, NotFoundError
 from lsm_engine.base.record import record
 from lsm_engine.base.units import counted
 from lsm_engine.commit.commit import propose
-from lsm_engine.compact.bucket import GroupCopier
+from lsm_engine.commit.metadata_writer import rewrite_manifests
+from lsm_engine.compact.bucket import GroupCopier, run_tasks
 from lsm_engine.format.checksum import checksum_of
 from lsm_engine.format.commit_message import CommitMessage, CompactIncrement
 from lsm_engine.format.data_file import DataFileMeta
-from lsm_engine.format.manifest import ManifestEntry
+from lsm_engine.format.manifest import ManifestEntry, ManifestFileMeta
 from lsm_engine.format.snapshot import Snapshot
 from lsm_engine.format.tag import Tag
 from lsm_engine.maintenance import expire
@@ -40,13 +42,28 @@ from lsm_engine.maintenance.recovery import (
 from lsm_engine.maintenance.verify import verify
 from lsm_engine.metadata.publishing import stable_listing
 from lsm_engine.metadata.trash import TrashStore
-from lsm_engine.options.modes import CommitKind, FileSource
-from lsm_engine.planning.proposal import CommitIdentity, LiveChange, Proposal, overwriting
+from lsm_engine.options import core_options
+from lsm_engine.options.modes import CommitKind, EntryKind, FileSource
+from lsm_engine.planning.commit import plan_rewrite
+from lsm_engine.planning.proposal import (
+    CommitIdentity,
+    LiveChange,
+    Proposal,
+    RewrittenBase,
+    overwriting,
+)
 from lsm_engine.planning.retention import NO_LIMIT, Retention
 from lsm_engine.planning.snapshot_chain import adds_up, follows, is_built_on, named_base
 from lsm_engine.planning.tags import without_changelog
 from lsm_engine.storage.paths import EARLIEST, LATEST
 from lsm_engine.table import branches, tags
+from lsm_engine.table.live_files import (
+    IDENTITY_COLUMNS,
+    KIND,
+    ROW_COUNT,
+    deletes_of,
+    live_rows,
+)
 from lsm_engine.table.session import TableSession
 
 # -- Find the newest readable snapshot if the newest one is lost or damaged ------------------------
@@ -250,24 +267,116 @@ def compact_manifest(
     stale = sum(meta.deleted_file_count for meta in metas)
     names = tuple(meta.file_name for meta in metas)
     committed = None
-
-    def anew(on: Snapshot | None) -> LiveChange:
-        live = [] if on is None else session.live_entries(on)
-        return LiveChange(
-            rewrites_manifests=True, base_record_count=sum(entry.file.row_count for entry in live)
-        )
-
-    def is_miscounted(on: Snapshot) -> bool:
-        below = found_readable(session, on.id - 1)
-        return (below is not None and adds_up(on, below) is False) or (
-            on.total_record_count not in (None, anew(on).base_record_count)
-        )
-
-    if base is not None and not dry_run and (stale or len(metas) > 1 or is_miscounted(base)):
-        committed = propose(
-            session, Proposal(identity=identity, kind=CommitKind.COMPACT, choose=anew)
-        )
+    if (
+        base is not None
+        and not dry_run
+        and (stale or len(metas) > 1 or _is_miscounted(session, base))
+    ):
+        rewrite = _ManifestRewrite(session)
+        # Before the commit, which keeps writers of this machine from taking turns meanwhile.
+        rewrite.write(metas)
+        try:
+            committed = propose(
+                session, Proposal(identity=identity, kind=CommitKind.COMPACT, choose=rewrite.choose)
+            )
+        finally:
+            rewrite.discard_unused()
     return RepairReport(what="manifests", found=names, dry_run=dry_run, snapshot=committed)
+
+
+def _is_miscounted(session: TableSession, snapshot: Snapshot) -> bool:
+    below = found_readable(session, snapshot.id - 1)
+    if below is not None and adds_up(snapshot, below) is False:
+        return True
+    columns = (KIND, *IDENTITY_COLUMNS, ROW_COUNT)
+    live = live_rows(session.manifests, session.manifest_metas(snapshot), columns=columns)
+    row_count = 0 if live is None else int(live.column(ROW_COUNT).to_numpy().sum())
+    return snapshot.total_record_count not in (None, row_count)
+
+
+class _ManifestRewrite:
+    """The manifests of a base, written anew by the tasks of the table's executor.
+
+    Manifests that other commits add meanwhile stay as they are, so that a lost race costs no second rewrite.
+    """
+
+    def __init__(self, session: TableSession) -> None:
+        self._session = session
+        self._rewritten: RewrittenBase | None = None
+        self._row_count = 0
+        self._is_handed_over = False
+
+    def write(self, metas: Sequence[ManifestFileMeta]) -> RewrittenBase:
+        """Write the live entries of the manifests, in their order."""
+        session = self._session
+        columns = (KIND, *IDENTITY_COLUMNS)
+        with_deletes = [meta for meta in metas if meta.deleted_file_count]
+        parts = [
+            deletes
+            for meta in session.manifests.ahead(with_deletes, columns=columns)
+            if (deletes := deletes_of(session.manifests.read(meta, columns, keeps=False)))
+            is not None
+        ]
+        deletes = pa.concat_tables(parts) if parts else None
+        groups = plan_rewrite(
+            metas, target_size_bytes=session.options[core_options.MANIFEST_TARGET_FILE_SIZE]
+        )
+        context = session.context()
+        work = partial(rewrite_manifests, context, deletes)
+        messages = run_tasks(session, context, work, groups, verb="rewrite manifests")
+        written = [message.rewritten for message in messages if message.rewritten is not None]
+        written.sort(key=attrgetter("group"))
+        self._rewritten = RewrittenBase(
+            sources=frozenset(meta.file_name for meta in metas),
+            manifests=tuple(meta for group in written for meta in group.manifests),
+        )
+        self._row_count = sum(group.row_count for group in written)
+        self._is_handed_over = False
+        return self._rewritten
+
+    def choose(self, base: Snapshot | None) -> LiveChange:
+        """Return the change on a base: the manifests that were written, or on quite another base new ones."""
+        metas = [] if base is None else self._session.manifest_metas(base)
+        rewritten = self._rewritten
+        if rewritten is None or not self._stands(rewritten, metas):
+            self.discard_unused()
+            rewritten = self.write(metas)
+        self._is_handed_over = True
+        added = [meta for meta in metas if meta.file_name not in rewritten.sources]
+        return LiveChange(
+            rewritten=rewritten, base_record_count=self._row_count + self._rows_added(added)
+        )
+
+    def discard_unused(self) -> None:
+        """Delete what was written for no attempt of a commit; files of an attempt are the commit's."""
+        if self._rewritten is not None and not self._is_handed_over:
+            paths = self._session.paths
+            self._session.delete_quietly(
+                paths.manifest(meta.file_name) for meta in self._rewritten.manifests
+            )
+
+    def _stands(self, rewritten: RewrittenBase, metas: Sequence[ManifestFileMeta]) -> bool:
+        """Whether a base has the manifests that were read, and those that were written are there.
+
+        A commit that fails to prepare an attempt deletes its files, and may try again.
+        """
+        if not rewritten.sources <= {meta.file_name for meta in metas}:
+            return False
+        session = self._session
+        return not self._is_handed_over or all(
+            session.file_io.exists(session.paths.manifest(meta.file_name))
+            for meta in rewritten.manifests
+        )
+
+    def _rows_added(self, metas: Sequence[ManifestFileMeta]) -> int:
+        """Return how many rows some manifests add, less those that they delete."""
+        manifests, columns = self._session.manifests, (KIND, ROW_COUNT)
+        count = 0
+        for entries in (manifests.read(meta, columns) for meta in manifests.ahead(metas)):
+            rows = entries.column(ROW_COUNT).to_numpy()
+            is_delete = entries.column(KIND).to_numpy() == EntryKind.DELETE
+            count += int(rows.sum() - 2 * rows[is_delete].sum())
+        return count
 
 
 def repair_earliest_snapshot(session: TableSession, *, dry_run: bool) -> RepairReport:

@@ -137,6 +137,7 @@ def noted_files(note: str) -> list[str]:
 Place = tuple[bytes, int, int]
 """(partition, bucket, level)."""
 ENTRIES_MAX = 50_000
+_GROUP_MANIFESTS = 4
 """Entries that a merged manifest gets at most: readers decode one as a whole."""
 _MORE = 2  # times as many bytes as were gathered may an older manifest have
 
@@ -176,6 +177,48 @@ class ManifestMerge:
     def groups(self) -> tuple[MergeGroup, ...]:
         """Groups to be merged, oldest first."""
         return tuple(part for part in self.parts if isinstance(part, MergeGroup))
+
+
+@record
+class ManifestGroup:
+    """Manifests next to each other that one task writes anew. `number`: the place of the group among all."""
+
+    number: int
+    metas: tuple[ManifestFileMeta, ...]
+
+    subject = "manifests"
+    """What an executor says that it reads."""
+
+    @property
+    def size_bytes(self) -> int:
+        """The bytes that are read."""
+        return sum(meta.file_size for meta in self.metas)
+
+
+def plan_rewrite(
+    metas: Iterable[ManifestFileMeta], *, target_size_bytes: int
+) -> tuple[ManifestGroup, ...]:
+    """Cut the manifests of a base into groups, each worth a few full manifests.
+
+    Whoever writes them, and with however many tasks: the groups, and what becomes of them, are the same.
+    """
+    groups: list[list[ManifestFileMeta]] = []
+    size_bytes = count = 0
+    for meta in metas:
+        entry_count = meta.added_file_count + meta.deleted_file_count
+        is_full = (
+            size_bytes + meta.file_size > _GROUP_MANIFESTS * target_size_bytes
+            or count + entry_count > _GROUP_MANIFESTS * ENTRIES_MAX
+        )
+        if not groups or is_full:
+            groups.append([])
+            size_bytes = count = 0
+        groups[-1].append(meta)
+        size_bytes += meta.file_size
+        count += entry_count
+    return tuple(
+        ManifestGroup(number=number, metas=tuple(group)) for number, group in enumerate(groups)
+    )
 
 
 def plan_manifest_merge(
@@ -324,7 +367,8 @@ class CommitPlan:
     def is_empty(self) -> bool:
         """Whether the snapshot would change nothing."""
         changes = self.delta or self.step.changelog or self.step.index_changes
-        return not (changes or self.change.state or self.change.rewrites_manifests)
+        is_rewrite = self.change.rewrites_manifests or self.change.rewritten is not None
+        return not (changes or self.change.state or is_rewrite)
 
     @property
     def snapshot_id(self) -> int:

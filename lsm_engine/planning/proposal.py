@@ -17,7 +17,7 @@ from lsm_engine.filter.predicate import Predicate
 from lsm_engine.format.commit_message import CommitMessage, Committable
 from lsm_engine.format.data_file import DataFileMeta
 from lsm_engine.format.index_file import IndexFileMeta, IndexManifestEntry
-from lsm_engine.format.manifest import Bucket, ManifestEntry
+from lsm_engine.format.manifest import Bucket, ManifestEntry, ManifestFileMeta
 from lsm_engine.format.snapshot import Snapshot
 from lsm_engine.options.modes import CommitKind, EntryKind
 from lsm_engine.types.types import DataField
@@ -207,19 +207,33 @@ class CommitIdentity:
 
 
 @record
+class RewrittenBase:
+    """Manifests that take the place of those named `sources` in a base. No snapshot names them yet."""
+
+    sources: frozenset[str]
+    manifests: tuple[ManifestFileMeta, ...]
+
+    def replaced(self, metas: Iterable[ManifestFileMeta]) -> list[ManifestFileMeta]:
+        """Return the manifests of a base that has all the sources, after the replacement."""
+        return [*self.manifests, *(meta for meta in metas if meta.file_name not in self.sources)]
+
+
+@record
 class LiveChange:
     """Existing files that a commit deletes from its base, or adds to it again.
 
     `state` is the former snapshot whose index manifest and watermark the new one takes over.
     `rewrites_manifests`: write the base manifests anew with ADD entries alone, so that a file that was deleted once
-    may come back: readers fold entries without looking at their order. `base_record_count`: the rows in the files of
-    the base, if its own count is not used. `drops_statistics`: the statistics of ANALYZE are not carried over.
+    may come back: readers fold entries without looking at their order. `rewritten`: that is done already, with files that
+    become the commit's. `base_record_count`: the rows in the files of the base, if its own count is not used.
+    `drops_statistics`: the statistics of ANALYZE are not carried over.
     """
 
     deleted: tuple[ManifestEntry, ...] = ()
     back: tuple[ManifestEntry, ...] = ()
     state: Snapshot | None = None
     rewrites_manifests: bool = False
+    rewritten: RewrittenBase | None = None
     base_record_count: int | None = None
     drops_statistics: bool = False
 
@@ -227,7 +241,7 @@ class LiveChange:
 NO_CHANGE = LiveChange()
 # These two are functions, as which files an overwrite deletes, or how many rows a write replaced, depends on
 # manifests and data files of the base, which the plan does not read. They read only what the base names, and
-# change nothing, as each is called again on the next base.
+# change nothing, as each is called again on the next base. Manifests that one has written are in its LiveChange.
 ChooseOnBase = Callable[[Snapshot | None], LiveChange | None]
 """Chooses what changes on a base; None: nothing has to change, and nothing is committed."""
 PropertiesOnBase = Callable[[Snapshot | None, Sequence[ManifestEntry]], Mapping[str, str]]

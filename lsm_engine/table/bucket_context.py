@@ -356,6 +356,10 @@ def delete_quietly(file_io: FileIO, paths: Iterable[str]) -> None:
 
 def staged_files(context: BucketContext, message: CommitMessage) -> Iterator[str]:
     """Yield the files that a message brought. A file that only changed its level is kept."""
+    if message.rewritten is not None:
+        for manifest in message.rewritten.manifests:
+            yield context.paths.manifest(manifest.file_name)
+        return
     directory = context.bucket_directory(message.partition, message.bucket)
     data, compact = message.data, message.compact
     # A file that only changed its level belongs to the base, which may be live.

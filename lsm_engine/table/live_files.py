@@ -42,6 +42,8 @@ SCHEMA_ID = "_FILE._SCHEMA_ID"
 MIN_SEQUENCE_NUMBER = "_FILE._MIN_SEQUENCE_NUMBER"
 MAX_SEQUENCE_NUMBER = "_FILE._MAX_SEQUENCE_NUMBER"
 CREATION_TIME = "_FILE._CREATION_TIME"
+IDENTITY_COLUMNS = (PARTITION, BUCKET, LEVEL, FILE_NAME)
+"""The columns that the ADD and the DELETE of one file have in common."""
 _JOINED_ROWS = 1 << 16
 _LARGE_ROWS = 1 << 12
 _HALF, _LOW_BITS = 1 << 31, (1 << 32) - 1
@@ -188,29 +190,41 @@ def _folded(entries: pa.Table) -> pa.Table:
     Only files whose name some DELETE names are looked at one by one: an identity is never added
     again once it was deleted (format section 5), so the order of entries does not matter.
     """
-    kinds = entries.column(KIND).to_numpy()
-    deleted = kinds == EntryKind.DELETE
-    if not deleted.any():
-        return entries
-    deletes = entries.filter(pa.array(deleted))
-    identities = set(_identities(deletes))
+    deletes = deletes_of(entries)
+    return entries if deletes is None else entries.filter(pa.array(live_mask(entries, deletes)))
+
+
+def deletes_of(entries: pa.Table) -> pa.Table | None:
+    """Return the DELETE entries, of IDENTITY_COLUMNS alone; None if there are none."""
+    is_delete = entries.column(KIND).to_numpy() == EntryKind.DELETE
+    return entries.select(IDENTITY_COLUMNS).filter(pa.array(is_delete)) if is_delete.any() else None
+
+
+def live_mask(entries: pa.Table, deletes: pa.Table | None) -> Mask:
+    """Return which entries are an ADD that none of `deletes` takes away."""
+    live: Mask = entries.column(KIND).to_numpy() == EntryKind.ADD
+    if deletes is None:
+        return live
     # File names come first, as arrays: comparing whole identities is slow, and few are deleted.
-    is_named = pc.is_in(
-        entries.column(FILE_NAME), value_set=pc.unique(deletes.column(FILE_NAME))
-    ).to_numpy(zero_copy_only=False)
-    suspects = np.flatnonzero(is_named & ~deleted)
-    live = ~deleted
-    for position, identity in zip(
-        suspects.tolist(), _identities(entries.take(pa.array(suspects))), strict=True
-    ):
+    names = entries.column(FILE_NAME)
+    is_named = pc.is_in(names, value_set=pc.unique(deletes.column(FILE_NAME)))
+    suspects = np.flatnonzero(is_named.to_numpy(zero_copy_only=False) & live)
+    if not len(suspects):
+        return live
+    suspected = entries.take(pa.array(suspects))
+    may_delete = pc.is_in(
+        deletes.column(FILE_NAME), value_set=pc.unique(suspected.column(FILE_NAME))
+    )
+    identities = set(_identities(deletes.filter(may_delete)))
+    for position, identity in zip(suspects.tolist(), _identities(suspected), strict=True):
         live[position] = identity not in identities
-    return entries.filter(pa.array(live))
+    return live
 
 
 def _identities(entries: pa.Table) -> list[tuple[bytes, int, int, str]]:
     return list(
         zip(
-            *(entries.column(name).to_pylist() for name in (PARTITION, BUCKET, LEVEL, FILE_NAME)),
+            *(entries.column(name).to_pylist() for name in IDENTITY_COLUMNS),
             strict=True,
         )
     )

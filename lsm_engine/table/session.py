@@ -36,7 +36,7 @@ from lsm_engine.storage.clock import Clock, IdSource
 from lsm_engine.storage.file_io import Batching, FileIO
 from lsm_engine.storage.paths import SCHEMA_PREFIX, TablePaths
 from lsm_engine.table.bucket_context import BucketContext, delete_quietly, key_order_of
-from lsm_engine.table.components import Components, Removal, TableListener
+from lsm_engine.table.components import Components, LocalExecutor, Removal, TableListener
 from lsm_engine.table.deletion_vectors import (
     places_by_bucket,
     vector_files_by_bucket,
@@ -100,6 +100,18 @@ class TableSession:
         """How the schema came to be, where a commit publishes it."""
         self.planned_reads: dict[str, tuple[object, Any]] = {}
         """The last reads, by snapshot and request, with their plans or files (read/scan)."""
+
+    @staticmethod
+    def from_context(context: BucketContext) -> "TableSession":
+        """Return the table of work on buckets, which has no name there, for one thread."""
+        components = Components(
+            file_io=context.file_io,
+            storage=context.storage,
+            clock=context.clock,
+            ids=context.ids,
+            executor=LocalExecutor(threads=1),
+        )
+        return TableSession("", components, context.schema, branch=context.paths.branch_name)
 
     @cached_property
     def readable_columns(self) -> pa.Schema:

@@ -46,7 +46,6 @@ from lsm_engine.planning.keys import (
 from lsm_engine.read.split import BucketReader
 from lsm_engine.table.bucket_context import BucketContext, Staging
 from lsm_engine.table.bucket_keys import RoutedRows, Router, bucket_hashes, cut, partition_numbers
-from lsm_engine.table.components import Components, LocalExecutor
 from lsm_engine.table.incoming import IncomingRows, joined
 from lsm_engine.table.live_files import BUCKET, PARTITION, ROW_COUNT
 from lsm_engine.table.session import TableSession
@@ -479,14 +478,7 @@ class _StoredKeys:
 
     @cached_property
     def _session(self) -> TableSession:
-        context = self._context
-        components = Components(
-            file_io=context.file_io,
-            clock=context.clock,
-            ids=context.ids,
-            executor=LocalExecutor(threads=1),
-        )
-        return TableSession("", components, context.schema, branch=context.paths.branch_name)
+        return TableSession.from_context(self._context)
 
     @cached_property
     def _files(self) -> pa.Table | None:

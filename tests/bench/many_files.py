@@ -45,8 +45,13 @@ class ManyFiles:
     ids: tuple[int, int]
 
 
-def many_files(folder: Path, file_count: int, **options: str) -> ManyFiles:
-    """Make a table of so many data files, all compacted: days x 10 buckets x up to 100 files."""
+def many_files(
+    folder: Path, file_count: int, *, random_values: bool = False, **options: str
+) -> ManyFiles:
+    """Make a table of so many data files, all compacted: days x 10 buckets x up to 100 files.
+
+    With `random_values` names and ids are those of no order, so that manifests compress as real ones do.
+    """
     table = new_table(
         folder,
         COLUMNS,
@@ -58,7 +63,9 @@ def many_files(folder: Path, file_count: int, **options: str) -> ManyFiles:
     table.upsert([{**row, "dt": _DAY, "id": 1}])
     template = _Template(table, _entry(table))
     metas = [
-        template.write(start, min(start + ENTRIES_PER_MANIFEST, file_count))
+        template.write(
+            start, min(start + ENTRIES_PER_MANIFEST, file_count), random_values=random_values
+        )
         for start in range(0, file_count, ENTRIES_PER_MANIFEST)
     ]
     session, first = table.session, table.latest_snapshot()
@@ -156,17 +163,22 @@ class _Template:
         partition_fields = table.schema.select(("dt",))
         self._day_type = [partition_fields[0].type]
 
-    def write(self, start: int, stop: int) -> ManifestFileMeta:
+    def write(self, start: int, stop: int, *, random_values: bool) -> ManifestFileMeta:
         """Write the manifest of some files and return what a list says of it."""
         numbers = np.arange(start, stop)
         days = numbers // (BUCKETS * FILES_PER_BUCKET)
         buckets = numbers // FILES_PER_BUCKET % BUCKETS
         lows = (numbers % FILES_PER_BUCKET) * IDS_PER_FILE
+        names = np.char.mod(b"%036d", numbers).astype("S36")
+        if random_values:
+            chance = np.random.default_rng(start)
+            lows = chance.integers(0, 1 << 62, len(numbers))
+            names = np.frombuffer(chance.bytes(18 * len(numbers)).hex().encode(), "S36")
         matrix = np.tile(self._record, (len(numbers), 1))
         matrix[:, self._bucket_at] = 2 * buckets  # Avro's numbers, zigzag
         for what, texts in (
             ("day", np.array([day_text(day).encode() for day in days.tolist()])),
-            ("name", np.char.mod(b"%036d", numbers).astype("S36")),
+            ("name", names),
             ("low", lows.astype("<i8")),
             ("high", (lows + IDS_PER_FILE - 1).astype("<i8")),
         ):

@@ -6,6 +6,7 @@ from lsm_engine.planning.commit import (
     changed_manifests,
     plan_full_merge,
     plan_manifest_merge,
+    plan_rewrite,
     roll,
 )
 from tests.cases.notation import entries, place
@@ -51,6 +52,11 @@ def show(merge):
 def merge(case):
     metas = manifests(case["manifests"])
     target = int(case.get("target", 100))
+    if "groups of" in case:
+        return "; ".join(
+            f"{group.number}: {' '.join(meta.file_name for meta in group.metas)}, {group.size_bytes} bytes"
+            for group in plan_rewrite(metas, target_size_bytes=int(case["groups of"]))
+        )
     if "min count" in case:
         found = plan_manifest_merge(
             metas, target_size_bytes=target, min_count=int(case["min count"])

@@ -7,6 +7,7 @@ from typing import Any
 import dagster as dg
 import pytest
 
+import lsm_engine as lsm
 from lsm_assets.factory import lsm_definitions, lsm_table_assets
 from lsm_assets.keys import AssetKind
 from lsm_assets.resource import ExecutorOnDemand, LsmResource
@@ -55,6 +56,14 @@ def test_small_work_starts_no_jvm_and_says_why(spark_lake: SparkLake) -> None:
     assert run("read_snapshots", partition_key="6")
     (event,) = spark_lake.events(AssetKind.SNAPSHOTS)[-1:]
     assert event.metadata["lsm/executor"].value.startswith("this process: ")
+    lsm.open_table(spark_lake.warehouse / "shop.db/orders").alter(
+        lsm.SetOption("manifest.merge-min-count", "2")
+    )
+    newest = spark_lake.snapshots[-1]
+    assert spark_lake.materialise(AssetKind.MANIFEST_LISTS, partition_key=newest).success
+    metadata = [event.metadata for event in spark_lake.events(AssetKind.MANIFEST_LISTS)]
+    executors = [page["lsm/executor"].value for page in metadata if "lsm/executor" in page]
+    assert [text.partition(" of ")[0] for text in executors] == ["this process: manifests"]
     spark_lake.add_tag_partition("v1")
     assert spark_lake.materialise(AssetKind.TAGS, partition_key="v1").success
     assert run("verify")
@@ -63,7 +72,15 @@ def test_small_work_starts_no_jvm_and_says_why(spark_lake: SparkLake) -> None:
 def test_large_work_starts_spark(spark_lake: SparkLake, monkeypatch: pytest.MonkeyPatch) -> None:
     spark_lake.write(*(rows(number) for number in range(6)))
     monkeypatch.setattr("lsm_assets.resource.configured_local_bytes", lambda settings: 100)
-    for kind, how in ((AssetKind.COMPACTION, {}), (AssetKind.SNAPSHOTS, {"partition_key": "6"})):
+    lsm.open_table(spark_lake.warehouse / "shop.db/orders").alter(
+        lsm.SetOption("manifest.merge-min-count", "2")
+    )
+    snapshot = {"partition_key": "6"}
+    for kind, how in (
+        (AssetKind.COMPACTION, {}),
+        (AssetKind.SNAPSHOTS, snapshot),
+        (AssetKind.MANIFEST_LISTS, snapshot),
+    ):
         with pytest.raises(JvmStartedError):
             spark_lake.materialise(kind, **how)
 
