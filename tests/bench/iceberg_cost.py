@@ -1,8 +1,8 @@
 """What Iceberg metadata costs: commits with it beside commits without, by turns; DuckDB's scan by it beside plain Parquet.
 
-    python -m tests.bench.iceberg_cost --rounds 60
+    python -m tests.bench.iceberg_cost --rounds 60 --trials 3
 
-CPU of the process, medians. Tables are made in memory where there is such a file system.
+CPU of the process: medians of a trial, and the least of all trials. Every other commit replaces rows of before. Tables are made in memory where there is such a file system.
 """
 
 import argparse
@@ -23,6 +23,7 @@ from tests.engines.iceberg_readers import duckdb_rows, duckdb_with_iceberg, meta
 COLUMNS = {"k": "BIGINT", "v": "BIGINT", "s": "STRING"}
 VECTORS = {"deletion-vectors.enabled": "true", "bucket": "1"}
 EXACT = {"iceberg-compatibility.enabled": "true"}
+VERSION_2 = EXACT | {"metadata.iceberg.format-version": "2"}
 WARM_UP = 8
 
 
@@ -47,19 +48,29 @@ def writer(table: lsm.Table, batches: list[pa.Table]) -> Callable[[int], object]
     return lambda number: table.upsert(batches[number])
 
 
-def commits(folder: Path, count: int, rounds: int, *, by_name: bool) -> None:
-    with lsm.open_catalog(str(folder)) as catalog:
-        tables = []
-        for name, options in (("without", VECTORS), ("with", VECTORS | EXACT)):
-            table = catalog.create_table(f"shop.{name}", COLUMNS, "k", options=options)
-            tables.append(table if by_name else lsm.open_table(table.location))
-        batches = [rows(number * count, count) for number in range(rounds)]
-        without, exact = tables
-        acts = (writer(without, batches), writer(exact, batches))
-        plain, shown = by_turns(acts, rounds)
+def commits(count: int, given: argparse.Namespace, *, by_name: bool) -> None:
+    """Commits to tables without the metadata, with version 3, and with version 2."""
+    trials = []
+    for _ in range(given.trials):
+        with (
+            tempfile.TemporaryDirectory(dir=given.memory) as folder,
+            lsm.open_catalog(folder) as catalog,
+        ):
+            tables = []
+            for name, options in (("without", {}), ("v3", EXACT), ("v2", VERSION_2)):
+                table = catalog.create_table(
+                    f"shop.{name}", COLUMNS, "k", options=VECTORS | options
+                )
+                tables.append(table if by_name else lsm.open_table(table.location))
+            batches = [rows((number - number % 2) * count, count) for number in range(given.rounds)]
+            acts = tuple(writer(table, batches) for table in tables)
+            trials.append(by_turns(acts, given.rounds))
+    plain, *shown = (min(seconds) for seconds in zip(*trials, strict=True))
     way = "by name" if by_name else "by path"
+    texts = [f"{seconds * 1e3:.1f} ms, {seconds / plain:.2f}" for seconds in shown]
     print(
-        f"commit of {count} rows {way}: {plain * 1e3:.1f}, {shown * 1e3:.1f} ms, {shown / plain:.2f}"
+        f"commit of {count} rows {way}: {plain * 1e3:.1f} ms; version 3 {texts[0]}; version 2 {texts[1]}",
+        flush=True,
     )
 
 
@@ -107,16 +118,16 @@ def main() -> None:
     """Print milliseconds without, and with, and their quotient."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)  # fmt: skip
     parser.add_argument("--rounds", type=int, default=60)
+    parser.add_argument("--trials", type=int, default=3, help="of the commits")
     parser.add_argument("--files", type=int, default=100_000)
     given = parser.parse_args()
-    memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+    given.memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
     for by_name in (True, False):
         for count in (1, 100, 10_000):
-            with tempfile.TemporaryDirectory(dir=memory) as folder:
-                commits(Path(folder), count, given.rounds, by_name=by_name)
-    with tempfile.TemporaryDirectory(dir=memory) as folder:
+            commits(count, given, by_name=by_name)
+    with tempfile.TemporaryDirectory(dir=given.memory) as folder:
         scans(Path(folder), given.rounds)
-    with tempfile.TemporaryDirectory(dir=memory) as folder:
+    with tempfile.TemporaryDirectory(dir=given.memory) as folder:
         many_live_files(Path(folder), given.files, given.rounds)
 
 
