@@ -56,8 +56,9 @@ ORDERS = LsmTable(
 @dg.definitions
 def defs() -> dg.Definitions:
     """Return the tables above, and what `dg scaffold defs` has put into the folder `defs`."""
-    tables = warehouse_definitions([ORDERS.assets(with_jobs=False)], current_settings())
-    return dg.Definitions.merge(tables, dg.load_from_defs_folder(path_within_project=Path(__file__)))
+    project = dg.load_from_defs_folder(path_within_project=Path(__file__))
+    tables = [ORDERS.assets(with_jobs=False)]
+    return warehouse_definitions(tables, current_settings(), project=project)
 '''
 
 _PROJECT = """[project]

@@ -7,7 +7,7 @@ import os
 import shlex
 import time
 from base64 import b64decode, b64encode
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -43,6 +43,7 @@ from lsm_assets.resource import resources_from
 from lsm_assets.sensors import table_sensors
 from lsm_assets.settings import CATALOG_URL, EXECUTOR, WAREHOUSE, Settings, settings_from
 from lsm_assets.staleness import changed_inputs
+from lsm_assets.storage import ASSET_KEYS
 from lsm_engine import ErrorKind, InvalidInputError, LsmError, record
 
 # -- The health asset of a warehouse ---------------------------------------------------------------
@@ -598,20 +599,26 @@ def warehouse_definitions(
     *,
     name: str = "lsm",
     with_resources: bool = True,
+    project: dg.Definitions | None = None,
 ) -> dg.Definitions:
     """Return the definitions of tables with one set of sensors, jobs and schedules, and a health asset.
+
+    Raises dagster.DagsterInvalidDefinitionError, with the remedy, for an asset of `project` that names a key or another
+    setting of its table while no I/O manager of tables stores it.
 
     Args:
         tables: Tables, from `lsm_table_assets`.
         settings: Warehouse, catalog and executor.
         name: Prefix of the names of sensors, jobs, schedules and of the health asset.
         with_resources: Whether to define resources and executor. A project must do so once.
+        project: The other definitions of the project, which become a part of the result.
     """
     declarations = [table.declaration for table in tables]
     jobs = fleet_jobs(declarations, prefix=name)
     compaction = [compaction_job(declarations, f"{name}_compact")] if declarations else []
     health = health_asset(declarations, prefix=name)
-    return dg.Definitions.merge(
+    merged = dg.Definitions.merge(
+        *([] if project is None else [project]),
         *(table.definitions(settings.executor) for table in tables),
         dg.Definitions(
             assets=[health],
@@ -622,6 +629,26 @@ def warehouse_definitions(
             executor=dg.in_process_executor if with_resources else None,
         ),
     )
+    if project is not None:
+        _require_table_io_managers(project, merged.resources or {})
+    return merged
+
+
+def _require_table_io_managers(project: dg.Definitions, resources: Mapping[str, Any]) -> None:
+    """Refuse assets with settings of a table that Dagster's I/O manager of files would pickle, and nobody find."""
+    assets = [own for own in project.assets or () if isinstance(own, dg.AssetsDefinition)]
+    keyed_assets = [(own, key) for own in assets for key in own.keys]
+    for asset, key in keyed_assets:
+        settings = [name for name in asset.metadata_by_key.get(key, {}) if name in ASSET_KEYS]
+        manager = asset.get_io_manager_key_for_asset_key(key)
+        # Without a resource of that name Dagster takes its manager of files.
+        is_file_manager = isinstance(resources.get(manager), dg.FilesystemIOManager | None)
+        if settings and is_file_manager:
+            raise dg.DagsterInvalidDefinitionError(
+                f"asset {key.to_user_string()!r} has metadata {settings[0]!r}, but its I/O manager {manager!r} is "
+                "Dagster's for files, so that no table would get its rows: add to the definitions "
+                f'resources={{"{manager}": LsmIOManager(lsm=resources_from(current_settings())["lsm"])}}'
+            )
 
 
 def watched_tables(

@@ -23,6 +23,7 @@ from lsm_assets import warehouse_component
 from lsm_assets.component import LsmTableComponent
 from lsm_assets.dagster_core import checks_to_renew
 from lsm_assets.factory import lsm_table_assets
+from lsm_assets.io_manager import LsmIOManager
 from lsm_assets.metadata import INLINE_CHARACTERS_MAX
 from lsm_assets.resource import resources_from
 from lsm_assets.sensors import (
@@ -503,6 +504,38 @@ def test_a_run_opens_no_watched_table_but_its_own(
         assert facts(DefinitionsLoadType.INITIALIZATION) == again, (
             "the code location opens no table"
         )
+
+
+def test_an_asset_with_settings_of_a_table_needs_an_io_manager_of_tables(tmp_path: Path) -> None:
+    """Dagster's own would pickle the frame into a file, and its readers would look for a table."""
+
+    @dg.asset(key=["shop", "orders"], metadata={"lsm/primary_key": "id"})
+    def orders() -> Any:
+        return rows(1)
+
+    @dg.asset
+    def report() -> str:
+        return "no table"
+
+    settings = settings_from({WAREHOUSE: str(tmp_path), EXECUTOR: "local"})
+    tables = lsm_table_assets(replace(ORDERS, name="shop.a"), with_jobs=False)
+    others = lsm_table_assets(replace(ORDERS, name="shop.b"), with_jobs=False)
+    project = dg.Definitions.merge(others.definitions("local"), dg.Definitions([orders, report]))
+
+    def loaded(**resources: Any) -> dg.Definitions:
+        own = dg.Definitions.merge(project, dg.Definitions(resources=resources))
+        return warehouse_definitions([tables], settings, project=own)
+
+    with pytest.raises(dg.DagsterInvalidDefinitionError) as caught:
+        loaded()
+    assert "asset 'shop/orders' has metadata 'lsm/primary_key'" in str(caught.value)
+    assert 'resources={"io_manager": LsmIOManager(lsm=' in str(caught.value)
+    with pytest.raises(dg.DagsterInvalidDefinitionError, match="Dagster's for files"):
+        loaded(io_manager=dg.FilesystemIOManager(base_dir=str(tmp_path)))
+    manager = LsmIOManager(lsm=resources_from(settings)["lsm"])
+    definitions = loaded(io_manager=manager)
+    keys = definitions.resolve_asset_graph().get_all_asset_keys()
+    assert {dg.AssetKey(["shop", "orders"]), dg.AssetKey("report")} <= set(keys)
 
 
 def test_a_table_that_is_dropped_under_an_expiry_stops_no_other(
