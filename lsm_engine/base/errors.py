@@ -99,6 +99,7 @@ class ErrorKind(Enum):
     LOSSY_CAST = "lossy-cast"
     NOT_SHARED = "not-shared"
     UNKNOWN_IDENTIFIER = "unknown-identifier"
+    INVALID_STATEMENT = "invalid-statement"
 
 
 class LsmError(Exception):

@@ -4,6 +4,7 @@ Each use has a way out: where a version of Spark has renamed what is used here, 
 """
 
 import json
+import re
 import traceback
 from collections.abc import Callable, Iterator
 from functools import wraps
@@ -373,6 +374,7 @@ public final class LsmReads extends org.apache.spark.sql.catalyst.rules.Rule {
 
 %(refusal)s}
 """
+_OWN_NAME = re.compile(r", `_lsm_\w+`|`_lsm_\w+`, ")
 _SYNTAX = "42601"
 _STATE = "HY000"
 _UNSUPPORTED = "0A000"
@@ -380,7 +382,7 @@ _STATES = {
     ErrorKind.CONFLICT: "40001", ErrorKind.RETRIES_EXHAUSTED: "40001", ErrorKind.COMMIT_UNKNOWN: "08007",
     ErrorKind.NO_SUCH_DATABASE: "42704", ErrorKind.NO_SUCH_TAG: "42704", ErrorKind.NO_SUCH_SNAPSHOT: "42704",
     ErrorKind.EXPIRED: "42704", ErrorKind.NO_SUCH_TABLE: "42P01", ErrorKind.NO_SUCH_COLUMN: "42703",
-    ErrorKind.EXISTS: "42P07", ErrorKind.INVALID_FILTER: _SYNTAX, ErrorKind.INVALID_NAME: "42602",
+    ErrorKind.EXISTS: "42P07", ErrorKind.INVALID_FILTER: _SYNTAX, ErrorKind.INVALID_STATEMENT: _SYNTAX, ErrorKind.INVALID_NAME: "42602",
     ErrorKind.INVALID_SCHEMA: "42000", ErrorKind.INVALID_ROWS: "22000", ErrorKind.INVALID_KEY: "23000",
     ErrorKind.LOSSY_CAST: "22000", ErrorKind.ROW_EXISTS: "23505", ErrorKind.UNKNOWN_OPTION: "42616",
     ErrorKind.INVALID_OPTION: "42616", ErrorKind.UNSUPPORTED_OPTION: _UNSUPPORTED,
@@ -463,6 +465,13 @@ class StatementParser:
                 frame = take(text)
             except PySparkException as error:
                 origin = getattr(error, "_origin", None)
+                text = str(error)
+                if _OWN_NAME.search(text):
+                    # The plan, the place in it and some suggestions are of the query that does the statement's work.
+                    shown = _OWN_NAME.sub("", text.partition("; line ")[0])
+                    return factory.refusal(
+                        shown, error.getCondition(), error.getSqlState(), None, None
+                    )
                 return origin if origin is not None else refused(str(error), "LSM_STATEMENT")
             except LsmError as error:
                 place = position_of(error, text)

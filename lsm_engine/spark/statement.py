@@ -33,7 +33,7 @@ class StatementError(InvalidInputError):
     `is_known`: the error says what to use instead, so that Spark's parser, which may not know the statement, is not asked.
     """
 
-    default_kind = ErrorKind.INVALID_FILTER
+    default_kind = ErrorKind.INVALID_STATEMENT
     tail = ""
     is_known = False
 

@@ -200,6 +200,12 @@ QUESTIONS = {
     "gdpr erase a person": "forget.html",
     "install extras": "installing.html",
     "iceberg duckdb": "iceberg.html",
+    "dbt": "recipes/dbt.html",
+    "dbt incremental merge snapshot": "recipes/dbt.html",
+    "backup and restore": "operators.html",
+    "compact all tables": "maintenance.html",
+    "cast a parquet column": "files.html",
+    "spark branch": ("spark.html", "spark-clusters.html"),
 }
 """What newcomers type, and the page, or the pages, of which one is to come first."""
 WORD = re.compile(r"[a-z0-9_]+")

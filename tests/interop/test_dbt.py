@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.spark, pytest.mark.interop_full]
 
 REQUIREMENTS = (
     "dbt-core==1.10.23",
-    "dbt-spark==1.9.3",
+    "dbt-spark==1.11.0",
     "sparksql-magic==0.0.3",
     "ipython>=8,<9",
     "setuptools<81",

@@ -118,7 +118,7 @@ def test_a_table_gets_another_name(spark, run):
 REFUSED = {
     "ADD COLUMN x INT NOT NULL": "leave NOT NULL out",
     "ALTER COLUMN n SET NOT NULL": "may hold nulls",
-    "DROP PARTITION (id = 1)": "DELETE FROM",
+    "DROP PARTITION (id = 1)": "not a partition column",
     "SET LOCATION '/x'": "stays where it is",
     "REPLACE COLUMNS (a INT)": "ADD, DROP, RENAME",
     "UNSET TBLPROPERTIES ('nothing')": "IF EXISTS",

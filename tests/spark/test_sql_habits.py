@@ -105,6 +105,20 @@ def test_overwrite_truncate_and_names_in_any_case(run):
     assert run("SELECT count(*) FROM shop.parted VERSION AS OF 4") == [(3,)]
 
 
+def test_a_partition_is_dropped_with_its_rows(run):
+    run(PARTED)
+    run("INSERT INTO shop.parted VALUES (1, 1, DATE'2024-01-01'), (2, 2, DATE'2024-01-02')")
+    run("ALTER TABLE shop.parted DROP PARTITION (day = '2024-01-01')")
+    assert run("SHOW PARTITIONS shop.parted") == [("day=2024-01-02",)]
+    run("ALTER TABLE shop.parted DROP IF EXISTS PARTITION (day = DATE'2024-05-05') PURGE")
+    assert run("SELECT id FROM shop.parted") == [(2,)]
+    for wrong in ("(day)", "(id = 2)", "(day = '2024-01-02'), PARTITION (day = '2024-01-03')", "(day = 'monday')"):  # fmt: skip
+        with pytest.raises(LsmError):
+            run(f"ALTER TABLE shop.parted DROP PARTITION {wrong}")
+    assert run("SELECT id FROM shop.parted VERSION AS OF 1") == [(1,), (2,)]
+    assert run("SELECT id FROM shop.parted") == [(2,)]
+
+
 def test_a_partition_of_instants_is_replaced_by_the_clock_of_the_session(spark, run):
     """The instant was taken for one of UTC, and with an empty query the partition of another time was emptied."""
     zone = spark.conf.get("spark.sql.session.timeZone")

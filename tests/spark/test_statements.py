@@ -108,7 +108,7 @@ def test_statements_of_delta_and_iceberg_by_spark_sql(ask):
     assert ask(changes, args={"first": 1}) == [(1, "insert", 1), (2, "insert", 1)]
     assert ask("DESCRIBE DETAIL shop.orders")[0][:2] == ("lsm", "shop.orders")
     for statement in ("OPTIMIZE shop.orders FULL", "VACUUM shop.orders RETAIN 7 DAYS"):
-        with pytest.raises(AnalysisException, match=r"LSM_INVALID_FILTER.*is(?: not)? expected"):
+        with pytest.raises(AnalysisException, match=r"LSM_INVALID_STATEMENT.*is(?: not)? expected"):
             ask(statement)
     ask(PARTED)
     ask(TYPES)
@@ -134,6 +134,9 @@ def test_errors_have_the_class_the_state_and_the_place_of_sparks_own(ask):
     with pytest.raises(AnalysisException) as resolved:
         ask("UPDATE shop.orders SET n = colour")
     assert resolved.value.getCondition() == "UNRESOLVED_COLUMN.WITH_SUGGESTION"
+    assert resolved.value.getSqlState() == "42703"
+    assert "[`id`, `n`, `name`, `orders`]" in str(resolved.value)
+    assert "_lsm_" not in str(resolved.value)
     with pytest.raises(AnalysisException) as there:
         ask(ORDERS)
     assert there.value.getSqlState() == "42P07"

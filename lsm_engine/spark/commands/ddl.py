@@ -329,7 +329,6 @@ _INSTEAD = (
     (("DROP", "PARTITION", "FIELD"), "the partitions of a table stay; CREATE TABLE … AS SELECT its rows"),
     (("REPLACE", "PARTITION", "FIELD"), "the partitions of a table stay; CREATE TABLE … PARTITIONED BY a column, AS SELECT its rows"),
     (("ADD", "PARTITION"), "a partition is there once it has rows; leave the statement out"),
-    (("DROP", "PARTITION"), "delete its rows: DELETE FROM … WHERE day = '…'"),
     (("RENAME", "PARTITION"), "write its rows under the other value, and delete them under this one"),
     (("RECOVER", "PARTITIONS"), "no partition of a snapshot is ever unknown; leave the statement out"),
     (("SET", "LOCATION"), "a table stays where it is; copy it by CREATE TABLE … AS SELECT"),

@@ -71,6 +71,30 @@ def insert_statement(
     return write_rows(table, rows, partition, replaces=replaces, by_position=not by_name)
 
 
+def drops_partition(statement: Statement) -> bool:
+    """Whether an ALTER TABLE goes on with DROP [IF EXISTS] PARTITION (…)."""
+    words = [statement.word(ahead) for ahead in range(5)]
+    return (words[:2] == ["DROP", "PARTITION"] and words[2] == "(") or words[:4] == [
+        "DROP", "IF", "EXISTS", "PARTITION"
+    ]  # fmt: skip
+
+
+def drop_partition_statement(
+    table: Table, statement: Statement, query: Query
+) -> WriteResult | None:
+    """Run an ALTER TABLE … DROP PARTITION, from behind the table's name: one commit deletes the partition's rows."""
+    statement.takes("DROP")
+    statement.takes("IF", "EXISTS")
+    _, partition = _partition(table, statement, query, replaces=True)
+    if statement.word() == ",":
+        statement.not_done("one partition a statement; of several, DELETE FROM … WHERE")
+    statement.takes("PURGE")
+    statement.ended()
+    if partition is None:
+        statement.refuse("the value of each partition column is expected: PARTITION (day = '…')")
+    return table.overwrite(table.schema.arrow.empty_table(), partition)
+
+
 def _refuse_other_inserts(statement: Statement) -> None:
     """Raise InvalidInputError for what an INSERT of other formats takes behind the name of its table."""
     words = (statement.word(), statement.word(1), statement.word(2))

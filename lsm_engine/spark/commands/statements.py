@@ -48,6 +48,8 @@ from lsm_engine.spark.commands.dml import (
     NAMES,
     delete_statement,
     dotted,
+    drop_partition_statement,
+    drops_partition,
     insert_statement,
     is_relation,
     merge_statement,
@@ -250,6 +252,9 @@ class _Session:
         """Run a statement that changes a table; return the counts of the rows that it writes."""
         if verb in _MAINTAINS or (verb == "ALTER" and names_tag_or_branch(statement)):
             return maintain_statement(self._spark, self._table(target), statement)
+        if verb == "ALTER" and drops_partition(statement):
+            table = self._table(target)
+            return _counted(self._spark, drop_partition_statement(table, statement, self.query))
         if verb in _OF_SPARKS_CATALOG:
             if target.branch:
                 raise InvalidInputError(
