@@ -380,7 +380,7 @@ class TableInfo:
 
 
 _TABLE_ROW = (
-    select(PAIMON_TABLES)
+    select(PAIMON_TABLES.c.table_name)
     .where(
         PAIMON_TABLES.c.catalog_key == bindparam("key"),
         PAIMON_TABLES.c.database_name == bindparam("database"),
@@ -395,12 +395,16 @@ _OF_ICEBERG = (
 )
 _ICEBERG_LOCATION = select(ICEBERG_TABLES.c.metadata_location).where(*_OF_ICEBERG)
 _WITHOUT_ICEBERG = delete(ICEBERG_TABLES).where(*_OF_ICEBERG)
-_WITH_ICEBERG = insert(ICEBERG_TABLES).values(
-    catalog_name=bindparam("key"),
-    table_namespace=bindparam("database"),
-    table_name=bindparam("table"),
-    metadata_location=bindparam("location"),
-    previous_metadata_location=bindparam("former_location"),
+_WITH_ICEBERG = (
+    insert(ICEBERG_TABLES)
+    .prefix_with("OR REPLACE", dialect="sqlite")
+    .values(
+        catalog_name=bindparam("key"),
+        table_namespace=bindparam("database"),
+        table_name=bindparam("table"),
+        metadata_location=bindparam("location"),
+        previous_metadata_location=bindparam("former_location"),
+    )
 )
 """The same statements at each commit: building them anew would cost more than they do."""
 
@@ -752,8 +756,9 @@ class SqlCatalog:
             former_location = connection.execute(_ICEBERG_LOCATION, row).scalar()
             if former_location == location:
                 return True
-            # Updates of the row are refused: they are commits of other engines.
-            connection.execute(_WITHOUT_ICEBERG, row)
+            # Updates of the row are refused: they are commits of other engines. SQLite's REPLACE deletes it, too.
+            if location is None or self.database.dialect != "sqlite":
+                connection.execute(_WITHOUT_ICEBERG, row)
             if location is not None:
                 locations = {"location": location, "former_location": former_location}
                 connection.execute(_WITH_ICEBERG, row | locations)
