@@ -83,6 +83,7 @@ if TYPE_CHECKING:
     from lsm_engine.inspect.system_tables import TABLES as SYSTEM_TABLES
     from lsm_engine.inspect.system_tables import chosen as choose_rows
     from lsm_engine.inspect.tree import BucketTree, TreeRun
+    from lsm_engine.kernels.machine_code import CompiledLoops, compile_loops
     from lsm_engine.lookup.lookup import FOUND as FOUND_COLUMN
     from lsm_engine.maintenance.expire import ExpiryReport
     from lsm_engine.maintenance.findings import DamagedFile, VerifyReport
@@ -142,7 +143,7 @@ __all__ = [
     "OPENLINEAGE_NAMESPACE", "RESTORED", "ROW_ID", "RUN_DAGSTER_ID", "SNAPSHOT_VERSION",
     "SYSTEM_DATABASE", "SYSTEM_TABLES", "AddColumn", "AlreadyExistsError", "Amplification", "Branches",
     "BucketTree", "Catalog", "ChangeMode", "ChangeType", "Changes", "Clock", "CommitConflictError",
-    "CommitKind", "CommitMessage", "CommitOptions", "CommitUnknownError", "CompactionMetrics", "Consumers",
+    "CommitKind", "CommitMessage", "CommitOptions", "CommitUnknownError", "CompactionMetrics", "CompiledLoops", "Consumers",
     "CorruptFileError", "DamagedFile", "DataField", "Discard", "DropColumn", "ErrorKind", "Executor",
     "ExpiredError", "ExpiryReport", "FileCommit", "FileExplanation", "FileOptions", "Follower",
     "ForgetPlan", "ForgetReport", "HealthReport", "IcebergState", "Inspect", "InvalidInputError",
@@ -155,6 +156,7 @@ __all__ = [
     "SystemIds", "Table", "TableName", "TableSchema", "Tag", "Tags", "TreeRun", "UnsafePathError",
     "UnsupportedError", "VerifyReport", "WriteResult", "__version__", "absolute_warehouse", "arrow_fields",
     "arrow_type", "choose_rows", "clear_manifest_cache", "col", "columns_of_text", "compaction_metrics_of",
+    "compile_loops",
     "core_options", "default_cache_root", "default_catalog_url", "doctor", "format_bytes", "format_millis",
     "given_options", "lineage_page", "manifest_cache", "millis_of", "open_catalog",
     "open_rows", "open_table", "openlineage_events", "parse_millis", "parse_texts", "plain_rows",
@@ -204,6 +206,7 @@ _HOMES = {
         "inspect.snapshots": "SnapshotDiff",
         "inspect.system_tables": "SYSTEM_TABLES choose_rows",
         "inspect.tree": "BucketTree TreeRun",
+        "kernels.machine_code": "CompiledLoops compile_loops",
         "lookup.lookup": "FOUND_COLUMN",
         "maintenance.expire": "ExpiryReport",
         "maintenance.findings": "DamagedFile VerifyReport",

@@ -11,16 +11,22 @@ function reads there. Fields of NamedTuples follow each other.
 A file is named after everything that its code comes from: the kernel's byte code and that of the kernels that it calls,
 their constants, the types, the processor and LLVM's version. So a file is never stale. It carries a checksum, and a
 file that does not fit it counts as none: several processes may start cold, and a disk may lose the end of a file.
+
+`compile_loops` makes the files ahead, for all x86-64 processors with AVX2: of an image, of an environment that a cluster
+ships, of a wheel. A process takes such a file where it has none for its own processor.
 """
 
 import ctypes
 import hashlib
 import json
 import os
+import platform
 import struct
+import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import cache
@@ -34,6 +40,12 @@ import numpy as np
 _MAGIC = b"LSMK\x02"
 """How each file begins. Its last byte goes up when code is made or called in another way, so that no older file counts."""
 _DIRECTORY = "lsm-kernels"
+_SHIPPED = Path(__file__).parent / "compiled_ahead"
+"""The files that a wheel may bring (lsm_engine/spark/discovery/build_backend.py)."""
+COMBINATIONS = Path(__file__).parent / "loops.json"
+"""The combinations of types that each kernel is called with; `python -m tests.unit.kernels.combinations` writes it."""
+_PORTABLE = "x86-64-v3"
+_PORTABLE_FEATURES = ("avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe")
 
 # Where NumPy's C interface promises an array object's data and its dimensions: behind the header of every object, the
 # pointer to the data, the number of dimensions (an int, padded) and the pointer to their lengths.
@@ -176,25 +188,38 @@ class MachineLoop:
         lay_out(arguments, kinds, [])
         key = tuple(kinds)
         if key not in self._kept:
-            self._kept[key] = any(path.exists() for path in _paths(self._file_name(key)))
+            self._kept[key] = any(path.exists() for path in self._paths(key))
         return self._kept[key]
+
+    def keep(self, kinds: Kinds) -> None:
+        """Compile the loop for some types where no file has that for the processor asked for."""
+        file_name = self._file_name(kinds, _processor())
+        if _read(_paths(file_name)) is None:
+            _write(file_name, self._compile_for(kinds))
 
     def _loaded(self, kinds: Kinds) -> _Entry:
         # One compilation at a time, as numba's are.
         with _lock:
             if kinds in self._entries:
                 return self._entries[kinds]
-            file_name = self._file_name(kinds)
-            machine_code = _read(file_name)
+            machine_code = _read(self._paths(kinds))
             if machine_code is None:
                 machine_code = self._compile_for(kinds)
-                _write(file_name, machine_code)
+                _write(self._file_name(kinds, _processor()), machine_code)
             entry = _Entry(_address(machine_code), kinds, machine_code)
             self._entries[kinds] = entry
             return entry
 
-    def _file_name(self, kinds: Kinds) -> str:
-        types = hashlib.sha256(f"{_described(kinds)}\n{_processor()}".encode()).hexdigest()[:12]
+    def _paths(self, kinds: Kinds) -> Iterator[Path]:
+        """Yield where the code may be: that for this very processor first."""
+        yield from _paths(self._file_name(kinds, _processor()))
+        if portable := _portable_processor():
+            file_name = self._file_name(kinds, portable)
+            yield from _paths(file_name)
+            yield _SHIPPED / file_name
+
+    def _file_name(self, kinds: Kinds, processor: str) -> str:
+        types = hashlib.sha256(f"{_described(kinds)}\n{processor}".encode()).hexdigest()[:12]
         content = hashlib.sha256(self._content.encode()).hexdigest()[:16]
         return f"{self._name}.{types}.{content}"
 
@@ -211,12 +236,22 @@ def is_loaded() -> bool:
 
 
 def target_machine() -> Any:
-    """Return LLVM's description of this processor."""
+    """Return LLVM's description of the processor that code is made for."""
+    cpu, features = _target()
+    return (
+        _llvm()
+        .Target.from_default_triple()
+        .create_target_machine(cpu=cpu, features=features, opt=3, codemodel="jitdefault", jit=True)
+    )
+
+
+@cache
+def _target() -> tuple[str, str]:
+    """Return the name and the features of the processor that code is made for: as numba's settings say, or this one."""
     llvm = _llvm()
-    return llvm.Target.from_default_triple().create_target_machine(
-        cpu=llvm.get_host_cpu_name(), features=llvm.get_host_cpu_features().flatten(),
-        opt=3, codemodel="jitdefault", jit=True,
-    )  # fmt: skip
+    cpu = os.environ.get("NUMBA_CPU_NAME") or llvm.get_host_cpu_name()
+    features = os.environ.get("NUMBA_CPU_FEATURES")
+    return cpu, llvm.get_host_cpu_features().flatten() if features is None else features
 
 
 def _address(machine_code: MachineCode) -> int:
@@ -253,12 +288,31 @@ def _llvm() -> Any:
 
 @cache
 def _processor() -> str:
-    llvm = _llvm()
+    if _target() == (_PORTABLE, ""):
+        return _portable_text()
     # The layout of objects differs between builds of one Python version.
-    facts = (llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten(), DATA_OFFSET)
-    return (
-        f"{facts} {llvm.get_default_triple()} {version('llvmlite')} {sys.implementation.cache_tag}"
-    )
+    facts = (*_target(), DATA_OFFSET)
+    triple = _llvm().get_default_triple()
+    return f"{facts} {triple} {version('llvmlite')} {sys.implementation.cache_tag}"
+
+
+@cache
+def _portable_processor() -> str | None:
+    """Return what names the code for all x86-64 processors with AVX2; None: this is none of them."""
+    if not _is_portable_platform():
+        return None
+    features = _llvm().get_host_cpu_features()
+    has_all = all(features.get(name) for name in _PORTABLE_FEATURES)
+    return _portable_text() if has_all else None
+
+
+def _is_portable_platform() -> bool:
+    return platform.machine() == "x86_64" and sys.platform == "linux"
+
+
+def _portable_text() -> str:
+    # An object file of one version of LLVM is read by every other one.
+    return f"{_PORTABLE} linux {DATA_OFFSET} {sys.implementation.cache_tag}"
 
 
 # -- Files -------------------------------------------------------------------------------------------
@@ -280,9 +334,9 @@ def _paths(file_name: str) -> Iterator[Path]:
     return (directory / file_name for directory in _directories())
 
 
-def _read(file_name: str) -> MachineCode | None:
-    """Return the code of a file; None if there is none, or one that is damaged."""
-    for path in _paths(file_name):
+def _read(paths: Iterator[Path]) -> MachineCode | None:
+    """Return the code of the first file that is there and not damaged; None if there is none."""
+    for path in paths:
         with suppress(OSError):  # a missing or unreadable file counts as none
             content = path.read_bytes()
             digest = content[len(_MAGIC) : len(_MAGIC) + 32]
@@ -320,3 +374,82 @@ def _delete_older(path: Path) -> None:
         if older != path:
             with suppress(OSError):  # another process may have deleted it
                 older.unlink()
+
+
+# -- Code made ahead -----------------------------------------------------------------------------------
+
+
+class CompiledLoops(NamedTuple):
+    """What `compile_loops` has done."""
+
+    loop_count: int
+    """Loops that the directory has the code of."""
+    directory: str
+    seconds: float
+
+
+_COMPILE = "from lsm_engine.kernels.machine_memory import compile_all; print(compile_all())"
+
+
+def compile_loops(directory: str | None = None) -> CompiledLoops:
+    """Compile all loops over rows ahead, which processes do one by one as they need them.
+
+    For images, and for environments that a cluster ships: their processes start warm. The code is for all x86-64
+    processors with AVX2 (those since 2013), and elsewhere for this machine's. It takes some 20 seconds of CPU.
+
+    Args:
+        directory: Where the code goes, to be given to processes as `NUMBA_CACHE_DIR`. By default the directory in which
+            processes of this environment look for it anyway.
+
+    Raises:
+        OSError: The directory cannot be written to.
+        RuntimeError: The compiler failed; the text holds its last line.
+    """
+    started = time.monotonic()
+    base = Path(directory) / _DIRECTORY if directory else _directories()[0]
+    base.mkdir(parents=True, exist_ok=True)
+    environment = dict(os.environ)
+    if directory:
+        environment["NUMBA_CACHE_DIR"] = directory
+    if _is_portable_platform():
+        environment |= {"NUMBA_CPU_NAME": _PORTABLE, "NUMBA_CPU_FEATURES": ""}
+    # numba reads its settings once, when it is imported.
+    done = subprocess.run(
+        [sys.executable, "-c", _COMPILE],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        raise RuntimeError(f"loops were not compiled: {done.stderr.strip().rpartition(chr(10))[2]}")
+    return CompiledLoops(int(done.stdout), str(base), time.monotonic() - started)
+
+
+def stored_kinds(kinds: Kinds) -> list[Any]:
+    """Return kinds as JSON holds them: classes by their names."""
+    return [
+        [kind[0] if isinstance(kind[0], str) else _class_name(kind[0]), kind[1]]
+        if isinstance(kind, tuple)
+        else kind if isinstance(kind, str) else _class_name(kind)
+        for kind in kinds
+    ]  # fmt: skip
+
+
+def _class_name(kind: Any) -> str:
+    return f"{kind.__module__}:{kind.__name__}"
+
+
+def kinds_of(stored: Sequence[Any]) -> Kinds:
+    """Return kinds that `stored_kinds` has written."""
+    return tuple(
+        (_class_or_character(kind[0]), kind[1])
+        if isinstance(kind, list)
+        else _class_or_character(kind)
+        for kind in stored
+    )
+
+
+def _class_or_character(name: str) -> Any:
+    module, separator, of_module = name.partition(":")
+    return getattr(import_module(module), of_module) if separator else name

@@ -1,6 +1,8 @@
 """What kernels are made of where numba compiles them; loaded with the first that is compiled."""
 
+import json
 from collections.abc import Callable, Iterator
+from importlib import import_module
 from itertools import count
 from typing import Any
 
@@ -13,10 +15,12 @@ from numba.extending import intrinsic
 from numba.np.arrayobj import populate_array
 
 from lsm_engine.kernels.machine_code import (
+    COMBINATIONS,
     DATA_OFFSET,
     DIMENSIONS_OFFSET,
     Kinds,
     MachineCode,
+    kinds_of,
     target_machine,
 )
 
@@ -43,6 +47,17 @@ def machine_code(loop: Any, kinds: Kinds) -> MachineCode:
         results=tuple(str(_unliteral(item)) for item in (result if is_tuple else (result,))),
         is_tuple=is_tuple,
     )
+
+
+def compile_all() -> int:
+    """Compile every loop for the types that it is called with, and return how many have files."""
+    combinations = json.loads(COMBINATIONS.read_text())
+    for name, all_stored in combinations.items():
+        module, _, kernel = name.rpartition(".")
+        loop = getattr(import_module(module), kernel).compiled()
+        for stored in all_stored:
+            loop.keep(kinds_of(stored))
+    return sum(map(len, combinations.values()))
 
 
 _FLAGS: dict[str, Any] = {

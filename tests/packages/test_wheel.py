@@ -91,6 +91,27 @@ def test_the_sdist_and_the_wheel_hold_every_file_of_the_packages(built):
 
 
 @pytest.mark.parametrize("python", PYTHONS)
+def test_a_wheel_with_compiled_loops_needs_no_compiler(built, python, tmp_path):
+    (sdist,) = built.glob("*.tar.gz")
+    with tarfile.open(sdist) as archive:
+        archive.extractall(tmp_path, filter="data")
+    (source,) = tmp_path.iterdir()
+    _run(python, "-m", "venv", "builder", cwd=tmp_path)
+    _run("builder/bin/pip", "install", "-q", "build", cwd=tmp_path)
+    command = ("builder/bin/python", "-m", "build", "--wheel", "-o", "dist", source)
+    _run(*command, cwd=tmp_path, LSM_COMPILE_LOOPS="1")
+    (wheel,) = (tmp_path / "dist").glob("*manylinux*.whl")
+    _run(python, "-m", "venv", "env", cwd=tmp_path)
+    _run("env/bin/pip", "install", "-q", wheel, cwd=tmp_path)
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    story = STORY + "\nassert 'numba' not in sys.modules"
+    _run(
+        tmp_path / "env/bin/python", "-c", story, cwd=empty, NUMBA_CACHE_DIR=str(tmp_path / "none")
+    )
+
+
+@pytest.mark.parametrize("python", PYTHONS)
 def test_the_wheel_works_in_an_empty_directory(built, python, tmp_path):
     (wheel,) = built.glob("*.whl")
     _run(python, "-m", "venv", "env", cwd=tmp_path)

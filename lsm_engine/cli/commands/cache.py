@@ -1,11 +1,17 @@
-"""The local lookup files: what each process keeps, how well that serves it, and what dead ones left; decoded manifests."""
+"""The local lookup files: what each process keeps, and what dead ones left; decoded manifests; compiled loops."""
 
 from collections.abc import Sequence
 from typing import Any
 
 import click
 
-from lsm_engine import LeftFiles, clear_manifest_cache, format_bytes, manifest_cache
+from lsm_engine import (
+    LeftFiles,
+    clear_manifest_cache,
+    compile_loops,
+    format_bytes,
+    manifest_cache,
+)
 from lsm_engine import default_cache_root as default_root
 from lsm_engine import processes_of_directory as processes_of
 from lsm_engine import sweep_process_directories as sweep
@@ -21,15 +27,28 @@ from lsm_engine.cli.verb import verb
     "lsm cache --json | jq .evictions",
     "lsm cache --sweep",
     "lsm cache --manifests",
+    "lsm cache --compile",
 )
-@click.option("--directory", metavar="PATH", help="Of lookup files.  [default: this user's]")
+@click.option(
+    "--directory",
+    metavar="PATH",
+    help="Of lookup files, or for compiled loops.  [default: this user's]",
+)
 @click.option("--files", "by_file", is_flag=True,
               help="List lookup files: keys asked for, keys found, and why a file was removed.")  # fmt: skip
 @click.option("--sweep", "sweeps", is_flag=True, help="Remove files of dead processes.")
 @click.option("--manifests", "of_manifests", is_flag=True,
               help="Of decoded manifests, which all processes share; with --sweep they are removed.")  # fmt: skip
+@click.option("--compile", "compiles", is_flag=True,
+              help="Compile all loops over rows now, so that the processes of an image start warm.")  # fmt: skip
 def cache(
-    call: Call, *, directory: str | None, by_file: bool, sweeps: bool, of_manifests: bool
+    call: Call,
+    *,
+    directory: str | None,
+    by_file: bool,
+    sweeps: bool,
+    of_manifests: bool,
+    compiles: bool,
 ) -> None:
     """Show the local files that lookups have built: hits, misses, evictions by cause, bytes by table.
 
@@ -42,7 +61,18 @@ def cache(
 
     Large manifests that were asked for twice are kept decoded for all processes of a user (option
     manifest.cache-max-disk-size): --manifests tells where, how many and how large.
+
+    Each loop over rows is compiled when a machine first needs it, and kept. An image, or an environment that
+    a cluster ships, has all of them with --compile: some 20 seconds of CPU, once. A --directory for them is given to
+    processes as NUMBA_CACHE_DIR.
     """
+    if compiles:
+        loops = compile_loops(directory)
+        call.out.report(
+            f"{counted(loops.loop_count, 'compiled loop')} in {loops.directory}, {loops.seconds:.1f} s",
+            loops._asdict(),
+        )
+        return
     if of_manifests:
         _show_manifests(call, sweeps=sweeps)
         return
