@@ -639,6 +639,33 @@ def test_a_rollback_is_shown_and_ids_that_are_used_again_show_the_new_rows(tmp_p
     assert ids == sorted(set(ids))
 
 
+@pytest.mark.parametrize("version", ["2", "3"])
+def test_what_an_undo_gives_back_is_shown_again(tmp_path, version):
+    """Trash holds what a rollback and an expiry took; the metadata follows the rollback, the expiry and the undo."""
+    options = VECTORS | {
+        "metadata.iceberg.format-version": version,
+        "maintenance.trash-retained": "1 d",
+    }
+    table = create(tmp_path, SMALL, options=options)
+    table.upsert(small(*range(300)))
+    table.upsert(small(1, 2, value=1))
+    newest = table.latest_snapshot().id
+    rows_of_then = shown_rows(table)
+    table.rollback_to(2)
+    assert_in_step(table)
+    assert shown_rows(table) != rows_of_then
+    table.maintenance.undo()
+    assert table.latest_snapshot().id == newest
+    assert_in_step(table)
+    assert shown_rows(table) == rows_of_then
+    table.expire_snapshots(retain_min=1, retain_max=1, older_than="0 s")
+    assert_in_step(table)
+    assert len(face(table).snapshots()) == 1
+    table.maintenance.undo()
+    assert_in_step(table)
+    assert not table.verify().warnings
+
+
 def test_snapshots_expire_with_those_of_the_table_and_files_go_that_no_version_names(
     tmp_path, monkeypatch
 ):

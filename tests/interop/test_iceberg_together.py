@@ -51,7 +51,7 @@ def writer(request: pytest.FixtureRequest, name: str) -> Callable[[str, pa.Table
 
 CASES = [
     ("java", "keys"),
-    *((name, layout) for name in ("java_2", "pypaimon") for layout in LAYOUTS),
+    *((name, layout) for name in ("java_2", "pypaimon", "rust") for layout in LAYOUTS),
 ]
 
 
