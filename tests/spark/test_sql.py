@@ -214,7 +214,7 @@ def test_moments_are_what_spark_takes_them_for(run, spark):
         ):  # fmt: skip
             assert run(query.format(moment)) == [(3,)], moment
         for moment in (f"'{before:%Y-%m-%d %H:%M:%S}Z'", "(now() - INTERVAL 1 DAY)"):
-            with pytest.raises(AnalysisException, match="no snapshot"):
+            with pytest.raises(NotFoundError, match="no snapshot"):
                 run(query.format(moment))
         for moment in (int(soon.timestamp() * 1000), "'yesterday at noon'"):
             with pytest.raises(InvalidInputError, match="TIMESTAMP AS OF takes"):
