@@ -117,3 +117,20 @@ def test_a_file_of_a_wheel_is_taken_where_no_directory_has_one(
         assert [path.parent for path in paths if path.exists()] == [Path(loops.directory)]
     finally:
         machine_code._directories.cache_clear()
+
+
+def test_the_command_tells_how_many_loops_are_compiled_and_where(loops: CompiledLoops) -> None:
+    directory = str(Path(loops.directory).parent)
+    command = (
+        Path(sys.executable).with_name("lsm"),
+        "cache",
+        "--compile",
+        "--directory",
+        directory,
+    )
+    shown = subprocess.run(command, capture_output=True, text=True, check=True, timeout=300).stdout
+    assert shown.startswith(f"{loops.loop_count} compiled loops in {loops.directory}, ")
+    shown = subprocess.run(
+        [*command, "--json"], capture_output=True, text=True, check=True, timeout=300
+    ).stdout
+    assert json.loads(shown)["loop_count"] == loops.loop_count
