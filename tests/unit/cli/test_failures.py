@@ -160,7 +160,7 @@ def test_files_that_cannot_be_loaded_name_what_a_shell_can_do(shop) -> None:
     doubles = shop.directory / "doubles.parquet"
     pq.write_table(pa.table({"order_id": [1], "day": ["mon"], "price": [12.5]}), doubles)
     told = shop("upsert", "shop.orders", doubles, code=5).stderr
-    assert "load a CSV file" in told
+    assert "--cast COLUMN=TYPE gives it another type" in told
     assert "Decimal(" not in told
 
 
