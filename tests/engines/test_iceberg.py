@@ -640,6 +640,26 @@ def test_a_rollback_is_shown_and_ids_that_are_used_again_show_the_new_rows(tmp_p
 
 
 @pytest.mark.parametrize("version", ["2", "3"])
+def test_a_removal_of_orphans_takes_no_file_that_the_metadata_names(tmp_path, monkeypatch, version):
+    """A branch that died away beside the metadata is shown no more before its files go."""
+    table = create(tmp_path, SMALL, options=VECTORS | {"metadata.iceberg.format-version": version})
+    table.upsert(small(*range(300)))
+    table.upsert(small(1, 2, value=1))
+    table.tags.create("first")
+    table.branches.create("work", tag="first")
+    table.branch("work").upsert(small(3, value=2))
+    assert "work" in face(table).metadata.refs
+    with monkeypatch.context() as patch:
+        patch.setattr(iceberg, "follow", lambda *_, **__: None)
+        table.branches.delete("work")
+    assert "work" in face(table).metadata.refs
+    table.maintenance.remove_orphan_files(dry_run=False, older_than="0 s", force=True)
+    assert "work" not in face(table).metadata.refs
+    assert_in_step(table)
+    assert not table.verify().warnings
+
+
+@pytest.mark.parametrize("version", ["2", "3"])
 def test_what_an_undo_gives_back_is_shown_again(tmp_path, version):
     """Trash holds what a rollback and an expiry took; the metadata follows the rollback, the expiry and the undo."""
     options = VECTORS | {

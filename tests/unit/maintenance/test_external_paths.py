@@ -156,3 +156,19 @@ def test_a_snapshot_of_a_client_is_published_if_its_files_outside_are_there(tmp_
     file.write_bytes(content)
     assert handed_in()
     assert lsm.open_table(table.location).scan().count() == 5
+
+
+def test_iceberg_metadata_lags_and_names_the_file_that_lies_outside(tmp_path: Path) -> None:
+    options = {"metadata.iceberg.storage": "table-location"}
+    table = new_table(tmp_path / "w", SCHEMA, key=(), partitioned_by=("day",), options=options)
+    table.append([{"k": 1, "day": "d1", "v": "a"}])
+    assert table.inspect.iceberg().problem is None
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    table = move_outside(table, outside)
+    problem = table.inspect.iceberg().problem
+    assert problem is not None
+    assert "lies outside of the table" in problem
+    with pytest.raises(lsm.UnsupportedError, match="lies outside of the table"):
+        table.maintenance.sync_iceberg(rebuild=True)
+    assert table.to_arrow().num_rows == 1
