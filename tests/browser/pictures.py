@@ -35,6 +35,13 @@ GRAPH = """(() => {
   return [edge('min', 'left') - 20, edge('min', 'top') - 20, edge('max', 'right') + 20, edge('max', 'bottom') + 20];
 })()"""
 """Where a graph of Dagster lies on its page."""
+EVALUATION = "[...document.querySelectorAll('button')].find(each => /:\\d\\d:\\d\\d/.test(each.innerText))"
+"""The newest evaluation of a condition; undefined before there is one."""
+DIALOG = """(() => {
+  const box = document.querySelector('.dagster-dialog').getBoundingClientRect();
+  return [box.left, box.top, box.right, Math.min(box.bottom, box.top + 300)];
+})()"""
+DAEMON = [sys.executable, "-m", "dagster._daemon", "run"]
 
 
 class Page:
@@ -170,6 +177,14 @@ def main() -> None:
         shown = "document.body.innerText.includes('lsm/space_amplification')"
         page.open(f"{dagster}/assets/flights/flights.compaction", 1400, 1300, until=shown, wait=5)
         page.take(DAGSTER / "compaction.png", 240, 0, 1052, 1222)
+        # The daemon evaluates conditions every 30 seconds.
+        daemon = [*DAEMON, "-w", str(home / "workspace.yaml")]
+        with running(daemon, environment):
+            automation = f"{dagster}/assets/flights/flights.compaction?view=automation"
+            page.open(automation, 1400, 1300, until=EVALUATION, wait=2)
+        page.value(f"{EVALUATION}.click()")
+        time.sleep(4)
+        page.take(DAGSTER / "automation.png", *page.value(DIALOG))
 
 
 if __name__ == "__main__":
