@@ -698,6 +698,13 @@ def compare_table(
         key: mark for key, mark in seen_commits.items() if len(mark) == COMMIT_HASH_LENGTH
     }
     commits = commit_hashes(table, live[-commits_max:]) if table is not None else {}
+    # A run may have recorded a commit that was rolled back before any tick has seen it.
+    unseen = [key for key in commits if key not in seen_commits and key in known_partitions]
+    snapshots_key = keys.asset(AssetKind.SNAPSHOTS)
+    recorded = recorded_versions(instance, snapshots_key, unseen) if unseen else {}
+    seen_commits |= {
+        key: version.commit_hash for key, version in recorded.items() if version.commit_hash
+    }
     replaced_ids = [
         int(key) for key, commit in commits.items() if seen_commits.get(key, commit) != commit
     ]

@@ -35,7 +35,9 @@ GRAPH = """(() => {
   return [edge('min', 'left') - 20, edge('min', 'top') - 20, edge('max', 'right') + 20, edge('max', 'bottom') + 20];
 })()"""
 """Where a graph of Dagster lies on its page."""
-EVALUATION = "[...document.querySelectorAll('button')].find(each => /:\\d\\d:\\d\\d/.test(each.innerText))"
+EVALUATION = (
+    "[...document.querySelectorAll('button')].find(each => /:\\d\\d:\\d\\d/.test(each.innerText))"
+)
 """The newest evaluation of a condition; undefined before there is one."""
 DIALOG = """(() => {
   const box = document.querySelector('.dagster-dialog').getBoundingClientRect();

@@ -15,6 +15,7 @@ from lsm_assets.inspection import tag_calendar
 from lsm_assets.keys import AssetKind
 from lsm_assets.maintenance import JOB
 from lsm_assets.metadata import INLINE_CHARACTERS_MAX
+from lsm_assets.versions import version_from_snapshot
 from lsm_engine.format.tag import Tag
 from tests.dagster.lake import KEYS, MARKS, Lake, rows
 
@@ -187,4 +188,19 @@ def test_a_rollback_is_told_of_even_when_ids_are_given_again(lake: Lake) -> None
     assert lake.snapshots == ["1", "2", "3"]
     told = lake.events(AssetKind.SNAPSHOTS)[before:]
     assert [event.partition for event in told] == ["3"]
+    assert lake.sync().asset_events == []
+
+
+def test_a_recorded_commit_that_no_tick_has_seen_may_be_rolled_back(lake: Lake) -> None:
+    """Its id is given again, so that its partition would go on showing the commit that is gone."""
+    lake.write(rows(1), rows(2))
+    table = lake.lsm.existing_table("shop.orders")
+    table.rollback_to(snapshot_id=1)
+    newest = lake.lsm.existing_table("shop.orders").upsert(rows(9))
+    assert newest.id == 2
+    before = len(lake.events(AssetKind.SNAPSHOTS))
+    lake.sync()
+    reported = lake.events(AssetKind.SNAPSHOTS)[before:]
+    assert [event.partition for event in reported] == ["2"]
+    assert reported[0].tags["dagster/data_version"] == version_from_snapshot(newest).text
     assert lake.sync().asset_events == []
