@@ -67,9 +67,16 @@ def snapshot_events(
     if is_abandoned:
         text = f"recorded by the sync sensor: run {run_id} ended before it recorded this commit"
         note["lsm/recorded"] = dg.MetadataValue.text(text)
+    lists = keys.asset(AssetKind.MANIFEST_LISTS)
+    # Without it Dagster goes by the times of events, and a later look at the manifests would make the snapshot look old.
+    provenance = {
+        CODE_VERSION_TAG: version,
+        f"dagster/input_data_version/{lists.to_user_string()}": version,
+        f"dagster/input_event_pointer/{lists.to_user_string()}": "NULL",
+    }
     return [
         _materialization(
-            keys.asset(AssetKind.MANIFEST_LISTS),
+            lists,
             metadata.manifest_lists_metadata(keys, snapshot, counts)
             | inspection.read_manifests_metadata(table, snapshot),
             version,
@@ -84,6 +91,7 @@ def snapshot_events(
             },
             version,
             partition,
+            provenance,
         ),
     ]
 

@@ -71,6 +71,7 @@ def test_only_a_change_of_rows_makes_a_reader_stale(two_tables: Lake) -> None:
     lake.materialise(AssetKind.TAGS, partition_key="v1")
     lake.materialise(AssetKind.COMPACTION)
     lake.materialise(AssetKind.MANIFEST_LISTS, AssetKind.SNAPSHOTS, partition_key="1")
+    lake.materialise(AssetKind.MANIFEST_LISTS, partition_key="2")
     assert set().union(*statuses(lake).values()) <= {StaleStatus.FRESH, StaleStatus.MISSING}
 
     full = {"ops": {KEYS.op("compact"): {"config": {"full": True}}}}
