@@ -1,6 +1,6 @@
 """What Iceberg metadata costs: commits with it beside commits without, by turns; DuckDB's scan by it beside plain Parquet.
 
-    python -m tests.bench.iceberg_cost --rounds 60 --trials 3
+    python -m tests.bench.iceberg_cost --rounds 60 --trials 4
 
 CPU of the process: medians of a trial, and the least of all trials. Every other commit replaces rows of before. Tables are made in memory where there is such a file system.
 """
@@ -118,7 +118,7 @@ def main() -> None:
     """Print milliseconds without, and with, and their quotient."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)  # fmt: skip
     parser.add_argument("--rounds", type=int, default=60)
-    parser.add_argument("--trials", type=int, default=3, help="of the commits")
+    parser.add_argument("--trials", type=int, default=4, help="of the commits")
     parser.add_argument("--files", type=int, default=100_000)
     given = parser.parse_args()
     given.memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
