@@ -43,7 +43,8 @@ def _each_table(
             work(table)
         except LsmError as error:
             # One table that is damaged, or that others change, must not keep the others from their upkeep.
-            error.facts.setdefault("table", table)
+            if len(tables) > 1:
+                error.facts.setdefault("table", table)
             codes.append(report_error(call, error))
     if codes:
         raise click.exceptions.Exit(codes[0])
