@@ -178,8 +178,7 @@ def _published(
             options=newest.options.with_texts({core_options.BUCKET.key: str(buckets)}),
             time_millis=session.clock.now_millis(),
         )
-        if published := session.schemas.publish(schema):
-            session.notify_altered(published)
+        if published := session.publish_schema(schema):
             return published
     raise CommitConflictError(
         "the rows have their new buckets, but others keep changing the schema of this table, so that 'bucket' "

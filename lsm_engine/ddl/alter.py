@@ -67,8 +67,7 @@ def alter(session: TableSession, changes: Sequence[SchemaChange]) -> TableSchema
         newest, pending = _pending_changes(session, changes)
         if not pending:
             return newest.schema
-        if published := session.schemas.publish(_altered(newest, pending)):
-            session.notify_altered(published)
+        if published := newest.publish_schema(_altered(newest, pending)):
             _move_iceberg(newest, newest.with_schema(published))
             return published
     raise CommitConflictError(

@@ -51,7 +51,7 @@ from lsm_engine.table.branches import (
 )
 from lsm_engine.table.references import identifiers_up_to, take_identifiers_over
 from lsm_engine.table.session import TableSession
-from lsm_engine.table.tags import AN_HOUR, is_expiring, is_rolled_back, is_there, locked
+from lsm_engine.table.tags import AN_HOUR, is_expiring, is_rolled_back_after, is_there, locked
 from lsm_engine.types.table_schema import TableSchema
 
 # -- Fast-forward: main takes over the snapshots that a branch has made since it began -------------
@@ -370,7 +370,7 @@ def _make_tag(session: TableSession, tag: Tag, plan: FastForwardPlan) -> None:
     is_taken_over = any(same_state(snapshot, tag.snapshot) for snapshot in plan.snapshots)
     # A rollback that listed main's tags before would leave this one. A state that the branch itself was rolled
     # back from is kept by its tag alone, on main as on the branch.
-    if is_taken_over and is_rolled_back(session, tag.snapshot):
+    if is_rolled_back_after(session, copied) and is_taken_over:
         session.tags.delete(copied)
         log.info("tag %s was rolled back on main", tag.name)
 

@@ -105,6 +105,10 @@ def reset_consumer(
                 snapshot_id=next_snapshot_id,
                 earliest_id=first,
             )
+        if session.identity.is_dropped():
+            if session.consumers.take_back(now, before):
+                raise session.identity.dropped()
+            raise session.identity.taken_along(f"consumer {name!r}")
         return session.consumers.find(name)
     except StorageError as cause:
         # The consumer stands there: "retry" alone would hide that.
@@ -168,6 +172,8 @@ def clear_consumers(
     ]
     for name in expired:
         session.consumers.delete(name)
+    # The consumers of a table that was renamed are elsewhere.
+    session.identity.require_there()
     return tuple(expired)
 
 

@@ -431,8 +431,11 @@ def _carry_out(session: TableSession, plan: RollbackPlan, replacement: Replaceme
             _decide(session, plan)
             plan = with_tags_of_now(session, plan)
         _clean(session, plan, sign, replacement)
-    except CommitConflictError:
+    except (CommitConflictError, NotFoundError) as cause:
         _take_down(session, [sign])
+        # The sign goes with a table that is dropped or renamed, as it does when another rollback takes over.
+        if session.identity.is_dropped():
+            raise _of_dropped_table(session, plan) from cause
         raise
     except StorageError as cause:
         # A disk that refuses the marker decides nothing, and the sign would hold up every expiry for an hour. Once
@@ -450,6 +453,18 @@ def _carry_out(session: TableSession, plan: RollbackPlan, replacement: Replaceme
             ) from cause
         raise
     return plan
+
+
+def _of_dropped_table(session: TableSession, plan: RollbackPlan) -> LsmError:
+    """Return the error of a rollback whose table was renamed or dropped before its end."""
+    if not plan.has_marker:
+        return session.identity.dropped()
+    return CommitUnknownError(
+        f"the table was renamed or dropped while it was rolled back to snapshot {plan.target.id}; open it by its new "
+        f"name and roll back to {plan.target.id} again, by its tag if only that keeps it, which finishes it",
+        snapshot_id=plan.target.id,
+        table=session.name,
+    )
 
 
 def _decide(session: TableSession, plan: RollbackPlan) -> None:
@@ -484,8 +499,9 @@ def _with_marker(
             # itself.
             if plan.has_marker:
                 raise under_way(target.id)
-    except CommitConflictError:
-        # Writers would wait for the id of a placeholder whose rollback never comes.
+    except (CommitConflictError, NotFoundError):
+        # Writers would wait for the id of a placeholder whose rollback never comes; so would those of a table that
+        # was made anew here meanwhile.
         _delete_placeholders(session, own_placeholders)
         raise
     _delete_placeholders(session, own_placeholders)
@@ -546,8 +562,14 @@ def _publish_marker(
     )
     if placeholders is None or publish(session, marker, newest) is CommitOutcome.LOST:
         return ()
-    # The sign lives for an hour. If it ended before the marker landed, an expiry saw neither.
-    _require_not_passed(session, marker, target)
+    try:
+        # The sign lives for an hour. If it ended before the marker landed, an expiry saw neither.
+        _require_not_passed(session, marker, target)
+    except (CommitConflictError, NotFoundError) as cause:
+        # The tags of a table that was renamed are elsewhere, and so is the marker.
+        if session.identity.is_dropped():
+            raise _of_dropped_table(session, changed(plan, has_marker=True)) from cause
+        raise
     return (*placeholders, marker)
 
 
@@ -592,7 +614,12 @@ def _restore(session: TableSession, plan: RollbackPlan, sign: Tag | None = None)
     target, snapshots = plan.target, session.snapshots
     # Another rollback to the same target may create it first, with the same state.
     restored = without_changelog(session, target)
-    if plan.restores and not (snapshots.publish_only(restored) or is_there(session, target)):
+    is_published = plan.restores and snapshots.publish_only(restored)
+    if is_published and session.identity.is_dropped():
+        # Another table that was made here meanwhile has no such snapshot.
+        snapshots.delete_state(restored)
+        raise session.identity.dropped()
+    if plan.restores and not (is_published or is_there(session, target)):
         raise CommitConflictError(
             f"a file that never counted has the name of snapshot {target.id}; remove orphan files, "
             "and roll back again",
@@ -706,6 +733,9 @@ def _end(session: TableSession, plan: RollbackPlan, sign: Tag, replacement: Repl
         replacement.take(session, marker)
         _force(session)
     snapshots.mend_earliest()
+    # A branch that is renamed takes the whole of a rollback along; a table that is renamed may take its marker.
+    if not session.paths.branch_name:
+        session.identity.require_there()
 
 
 def _force(session: TableSession) -> None:
@@ -792,7 +822,11 @@ def restore(session: TableSession, target: Snapshot, identity: CommitIdentity) -
     # An expiry, or the deletion of its tag, would delete files that the new snapshot is going to name.
     is_kept = was_rolled_back(session, target)
     with snapshot_retained(session, target, RESTORING):
-        return _restored(session, target, identity, is_kept=is_kept)
+        restored = _restored(session, target, identity, is_kept=is_kept)
+        if restored is None:
+            # A table without a snapshot may be one that was renamed.
+            session.identity.require_there()
+        return restored
 
 
 def _restored(

@@ -3,12 +3,12 @@
 from collections.abc import Callable
 from dataclasses import replace
 
-from lsm_engine.base.errors import CorruptFileError, ErrorKind, NotFoundError
+from lsm_engine.base.errors import CommitUnknownError, CorruptFileError, ErrorKind, NotFoundError
 from lsm_engine.format.checksum import checksum_of
 from lsm_engine.format.documents import decode_schema, encode_schema
 from lsm_engine.format.json_object import READ_MAX
 from lsm_engine.format.snapshot import Snapshot
-from lsm_engine.metadata.publishing import listed_numbers, published, unclaimed
+from lsm_engine.metadata.publishing import deleted, listed_numbers, published, unclaimed
 from lsm_engine.storage.bulk import forget_prefetched, prefetch
 from lsm_engine.storage.file_io import FileIO
 from lsm_engine.storage.paths import SCHEMA_PREFIX, TablePaths
@@ -105,6 +105,11 @@ class SchemaStore:
             return None
         return replace(schema, read_from=(schema.id, checksum_of(data)))
 
+    def take_back(self, schema: TableSchema) -> bool:
+        """Delete the file of a version that was just published; False, and no change, if it is another's or was deleted."""
+        path = self._paths.schema_file(schema.id)
+        return deleted(self._file_io, path, expected=encode_schema(schema))
+
 
 # -- The identity of an opened table: its directory may be dropped and created again meanwhile -----
 
@@ -162,6 +167,19 @@ class TableIdentity:
         checksums = (stored.checksum, schema.checksum)
         # The same schema in other bytes is what another client makes of a file that it copies or restores.
         return None not in checksums and checksums[0] != checksums[1] and stored != schema
+
+    def require_there(self) -> None:
+        """Raise NotFoundError if the directory holds another table by now, or none."""
+        if self.is_dropped():
+            raise self.dropped()
+
+    def taken_along(self, file_text: str) -> CommitUnknownError:
+        """Return the error for what an operation had made in a directory that was renamed or dropped before its end."""
+        return CommitUnknownError(
+            f"the table was renamed or dropped meanwhile, and {file_text} with it; open the table by its new name, and look "
+            "before trying again",
+            table=self._table,
+        )
 
     def dropped(self) -> NotFoundError:
         """Return the error for a table that was dropped."""

@@ -503,6 +503,22 @@ class TableSession:
         """Delete files that nothing names. One that cannot be deleted is an orphan, no error."""
         delete_quietly(self.file_io, paths)
 
+    def publish_schema(self, schema: TableSchema) -> TableSchema | None:
+        """Make a version of the schema the one in force, and return it as its file is; None if its id is taken.
+
+        Raises NotFoundError, the file taken back, where the directory holds another table by now: its rows do not
+        suit the schema. Raises CommitUnknownError where the table was renamed or dropped with the file.
+        """
+        published = self.schemas.publish(schema)
+        if published is None:
+            return None
+        if self.identity.is_dropped():
+            if self.schemas.take_back(schema):
+                raise self.identity.dropped()
+            raise self.identity.taken_along(f"schema {schema.id}")
+        self.notify_altered(published)
+        return published
+
     def notify_altered(self, schema: TableSchema) -> None:
         """Notify every listener of a schema that was published, unless it is that of a branch."""
         if not self.paths.branch_name:

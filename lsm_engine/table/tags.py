@@ -103,17 +103,26 @@ def tag_snapshot(
             raise _expired(snapshot)
         tag = session.tags.create(_new_tag(session, name, snapshot, lifetime), numeric=numeric)
         # A rollback that listed tags before takes the snapshot, and leaves the tag.
-        if not is_kept and _is_rolled_back_after(session, tag):
+        if is_rolled_back_after(session, tag) and not is_kept:
             session.tags.delete(tag)
             raise rolled_back(snapshot)
     session.follow_iceberg()
     return tag
 
 
-def _is_rolled_back_after(session: TableSession, tag: Tag) -> bool:
-    """Whether a rollback has taken the snapshot of a tag that was just made; CommitUnknownError without an answer."""
+def is_rolled_back_after(session: TableSession, tag: Tag) -> bool:
+    """Whether a rollback has taken the snapshot of a tag that was just made.
+
+    Raises CommitUnknownError without an answer; NotFoundError, the tag deleted, where the directory holds another
+    table by now, and CommitUnknownError where the table was renamed or dropped with the tag.
+    """
     try:
         return is_rolled_back(session, tag.snapshot)
+    except NotFoundError as cause:
+        # The other table, if there is one, has no such snapshot.
+        if session.tags.delete(tag):
+            raise
+        raise session.identity.taken_along(f"tag {tag.name!r}") from cause
     except StorageError as cause:
         # The tag stands there: "retry" alone would hide that.
         raise CommitUnknownError(
@@ -349,8 +358,10 @@ def _renamed(session: TableSession, old: Tag, existing: Tag | None, new_name: st
             return None  # its deletion may not have seen the lock tag
         stored = _given_new_name(session, old, own, existing, new_name)
         if stored is None:
+            if session.identity.is_dropped():
+                raise session.identity.taken_along(f"tag {new_name!r}")
             return None
-        if not is_kept and is_rolled_back(session, old.snapshot):
+        if is_rolled_back_after(session, stored) and not is_kept:
             # The rollback has seen the old name at most, which is deleted: it would have deleted the new one, too.
             session.tags.delete(stored)
             raise rolled_back(old.snapshot)
@@ -684,6 +695,9 @@ def expire_tags(
     if automatic and not session.options[core_options.TAG_TIME_EXPIRE_ENABLED]:
         return TagExpiryReport(names=(), dry_run=dry_run)
     candidates = session.tags.stable_listing() if listed is None else listed
+    if not candidates and not automatic:
+        # The tags of a table that was renamed are elsewhere.
+        session.identity.require_there()
     now = wall_time(session.clock)
     expired = list(expired_tags(candidates, local_now=now))
     if older_than is not None:

@@ -30,6 +30,7 @@ from lsm_engine.base.errors import (
     CommitConflictError,
     CommitUnknownError,
     CorruptFileError,
+    ExpiredError,
     LsmError,
     StorageError,
 )
@@ -542,7 +543,8 @@ def _is_mixed(done: Schedule, state: State, expected: Sequence[State]) -> bool:
     stepwise = [
         answer
         for name, answer in steps
-        if OPERATIONS[name].is_stepwise or isinstance(answer, KilledAnswer)
+        # An unknown outcome may have been reached half way, as that of one that was killed.
+        if OPERATIONS[name].is_stepwise or isinstance(answer, KilledAnswer | CommitUnknownError)
     ]
     known = list(expected)
     if any(isinstance(answer, LsmError) for answer in stepwise):
@@ -712,7 +714,12 @@ def _finished_rollback(disk: Disk, name: str) -> bool:
         target = line.session.snapshots.rollback_under_way()
         if target is not None:
             disk.clock.advance(2 * ABANDONED_MILLIS)
-            line.rollback_to(target)
+            try:
+                line.rollback_to(target)
+            except ExpiredError:  # only its tag keeps the target yet
+                line.rollback_to(
+                    tag=next(tag.name for tag in line.tags.list() if tag.snapshot.id == target)
+                )
             is_finished = True
     return is_finished
 

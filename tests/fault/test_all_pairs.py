@@ -635,3 +635,34 @@ def test_an_expiry_that_dies_once_it_has_moved_earliest_has_not_moved_it_back() 
     assert not any(isinstance(answer, LsmError) for answer in done.theirs)
     assert done.disk.contents()["snapshot/EARLIEST"] == b"8"
     assert not list(problems_of(done))
+
+
+@pytest.mark.parametrize(
+    ("ours", "kind"),
+    [
+        ("add a column", "plain"),
+        ("tag the oldest", "plain"),
+        ("rename a tag", "plain"),
+        ("clear consumers", "vectors"),
+        ("restore", "vectors"),
+        ("roll back", "append"),
+    ],
+)
+def test_nothing_of_a_table_is_lost_as_it_is_renamed_or_gets_into_one_made_in_its_place(
+    ours: str, kind: str
+) -> None:
+    """An operation that was paused meanwhile takes back what it made in the directory of another table.
+
+    Where the table was renamed with what it had made, it says that this is unknown, or that nothing was done.
+    """
+    others = ("rename the table", "drop and create")
+    assert not failed([Combination("lake", kind, ours, (other,)) for other in others])
+
+
+def test_a_rollback_whose_table_was_renamed_tells_how_it_is_finished() -> None:
+    """The marker goes with the table: the rollback is begun, and cannot be refused."""
+    combination = Combination("lake", "append", "roll back", ("rename the table",))
+    answers = [done.ours for done in schedules(combination)]
+    unknown = [answer for answer in answers if isinstance(answer, CommitUnknownError)]
+    assert unknown
+    assert any("roll back to" in str(answer) and "new name" in str(answer) for answer in unknown)
