@@ -345,6 +345,8 @@ def _take_tag_over(
             # A tag that is unchanged keeps its files; of one that changed the new content is taken over.
             if now is not None and now.content != stored.content:
                 continue
+            if now is None and session.identity.is_dropped():
+                raise session.identity.taken_along(f"what main has of branch {plan.branch!r}")
             if now is None and is_expiring(session, stored.snapshot):
                 log.info("tag %s of branch %s went meanwhile", tag.name, branch.paths.branch_name)
                 return

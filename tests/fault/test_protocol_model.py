@@ -217,7 +217,7 @@ def session_of(store: SnapshotStore, name: str = "") -> Any:
         components=SimpleNamespace(listeners=(), commit_turns=CommitTurns()),
         live_entries=lambda snapshot: [],
         schema=None,
-        identity=SimpleNamespace(is_dropped=lambda: False),
+        identity=SimpleNamespace(is_dropped=lambda: False, require_there=lambda: None),
         name="t",
     )
     session.gathered = lambda paths=(): session
