@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from lsm_engine.base.errors import CorruptFileError, LsmError, StorageError
+from lsm_engine.base.errors import CommitUnknownError, CorruptFileError, LsmError, StorageError
 from lsm_engine.filter.partition import manifests_in
 from lsm_engine.format.index_file import IndexFileMeta, IndexManifestEntry, VectorPlace
 from lsm_engine.format.manifest import Bucket, BucketScope, ManifestEntry, ManifestFileMeta
@@ -507,12 +507,23 @@ class TableSession:
         """Make a version of the schema the one in force, and return it as its file is; None if its id is taken.
 
         Raises NotFoundError, the file taken back, where the directory holds another table by now: its rows do not
-        suit the schema. Raises CommitUnknownError where the table was renamed or dropped with the file.
+        suit the schema. Raises CommitUnknownError where the table was renamed or dropped with the file, or the storage
+        does not answer.
         """
         published = self.schemas.publish(schema)
         if published is None:
             return None
-        if self.identity.is_dropped():
+        try:
+            is_dropped = self.identity.is_dropped()
+        except StorageError as cause:
+            # The schema stands there: "retry" alone would hide that.
+            raise CommitUnknownError(
+                f"schema {schema.id} was published, and the storage does not report whether the table is still there; "
+                "look before trying again",
+                table=self.name,
+                reason=str(cause),
+            ) from cause
+        if is_dropped:
             if self.schemas.take_back(schema):
                 raise self.identity.dropped()
             raise self.identity.taken_along(f"schema {schema.id}")
