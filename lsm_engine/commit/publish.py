@@ -5,7 +5,7 @@ snapshot names may be deleted (format section 14)."""
 
 import logging
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
 from functools import partial
 
@@ -15,6 +15,7 @@ from lsm_engine.base.errors import (
     ErrorKind,
     LsmError,
     NotFoundError,
+    StorageError,
 )
 from lsm_engine.format.commit_message import CommitMessage
 from lsm_engine.format.snapshot import Snapshot
@@ -265,7 +266,7 @@ def publish(session: TableSession, snapshot: Snapshot, base: Snapshot | None) ->
         raise _unknown_publish(snapshot) from cause
     # Planning again would write into the place of a dropped table.
     if not counts:
-        _require_there(session)
+        session.identity.require_there()
     return CommitOutcome.LANDED if counts else CommitOutcome.LOST
 
 
@@ -310,11 +311,10 @@ def publish_schema(session: TableSession, messages: Sequence[CommitMessage]) -> 
 
 def _publish_planned(session: TableSession, planned: PlannedSchema) -> None:
     schema = session.schema
-    path = session.paths.schema_file(schema.id)
     # Rows that landed since the plan may not suit the schema.
     if not same_state(session.snapshots.latest(), planned.base):
-        _require_there(session)
-        if not session.file_io.exists(path):
+        session.identity.require_there()
+        if not session.file_io.exists(session.paths.schema_file(schema.id)):
             planned.check()
     ours = session.schemas.publish(schema)
     published = ours or _as_planned(session, schema)
@@ -326,8 +326,10 @@ def _publish_planned(session: TableSession, planned: PlannedSchema) -> None:
         )
     planned.is_there(published)
     if session.identity.is_dropped():
-        if ours is not None:  # the file would keep a new table from being made
-            session.delete_quietly([path])
+        if ours is not None:
+            # The file would keep a new table from being made. A schema that such a table has there by now stays.
+            with suppress(StorageError):
+                session.schemas.take_back(schema)
         raise session.identity.dropped()
     session.notify_altered(published)
 
@@ -336,11 +338,6 @@ def _as_planned(session: TableSession, schema: TableSchema) -> TableSchema | Non
     """Return the schema that a writer whose rows need the same changes has published at another time."""
     stored = session.schemas.load(schema.id)
     return stored if replace(stored, time_millis=schema.time_millis) == schema else None
-
-
-def _require_there(session: TableSession) -> None:
-    if session.identity.is_dropped():
-        raise session.identity.dropped()
 
 
 def report(session: TableSession, snapshot: Snapshot) -> None:

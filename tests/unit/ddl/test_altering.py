@@ -147,6 +147,29 @@ def test_the_equal_schema_of_a_table_made_anew_stays(
     assert anew.verify(deep=True).is_clean
 
 
+def test_another_schema_of_a_table_made_anew_stays(
+    table: lsm.Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A drop has deleted the schema of the plan, and the new table was altered before the look."""
+    planned, publish = table.altering(*CHANGES), SchemaStore.publish
+
+    def and_then(self: SchemaStore, schema: Any) -> Any:
+        monkeypatch.undo()
+        published = publish(self, schema)
+        with lsm.open_catalog(Path(table.location).parents[1]) as catalog:
+            catalog.drop_table("db.t")
+            keys = {"primary_key": ["p", "k"], "partitioned_by": "p", "options": {"bucket": "1"}}
+            catalog.create_table("db.t", COLUMNS, **keys).alter(lsm.AddColumn("extra", "INT"))
+        return published
+
+    monkeypatch.setattr(SchemaStore, "publish", and_then)
+    with pytest.raises(lsm.NotFoundError, match="was dropped"):
+        planned.upsert(FITS)
+    anew = lsm.open_table(table.location)
+    assert (anew.schema.id, anew.schema.names) == (1, ("p", "k", "n", "old", "extra"))
+    assert anew.verify(deep=True).is_clean
+
+
 def test_rows_that_wait_for_buckets_get_them_by_the_schema_in_force(tmp_path: Path) -> None:
     with lsm.open_catalog(tmp_path) as catalog:
         options = {"bucket": "-2", "postpone.batch-write-fixed-bucket": "false"}
