@@ -17,6 +17,7 @@ ships, of a wheel. A process takes such a file where it has none for its own pro
 """
 
 import ctypes
+import errno
 import hashlib
 import json
 import os
@@ -406,12 +407,11 @@ def compile_loops(directory: str | None = None) -> CompiledLoops:
         RuntimeError: The compiler failed; the text holds its last line.
     """
     started = time.monotonic()
-    base = Path(directory) / _DIRECTORY if directory else _directories()[0]
-    base.mkdir(parents=True, exist_ok=True)
+    base = _first_writable((Path(directory) / _DIRECTORY,) if directory else _directories())
     environment = dict(os.environ)
     if directory:
         environment["NUMBA_CACHE_DIR"] = directory
-    if _is_portable_platform():
+    if _portable_processor():
         environment |= {"NUMBA_CPU_NAME": _PORTABLE, "NUMBA_CPU_FEATURES": ""}
     # numba reads its settings once, when it is imported.
     done = subprocess.run(
@@ -424,6 +424,23 @@ def compile_loops(directory: str | None = None) -> CompiledLoops:
     if done.returncode:
         raise RuntimeError(f"loops were not compiled: {done.stderr.strip().rpartition(chr(10))[2]}")
     return CompiledLoops(int(done.stdout), str(base), time.monotonic() - started)
+
+
+def _first_writable(directories: Sequence[Path]) -> Path:
+    """Return the directory that takes code, as `_write` chooses it: an installation may be read-only."""
+    refusal: OSError = PermissionError(
+        errno.EACCES, os.strerror(errno.EACCES), str(directories[-1])
+    )
+    for directory in directories:
+        try:
+            directory.mkdir(parents=True, exist_ok=True)
+        except OSError as cause:
+            # The next directory may be writable.
+            refusal = cause
+            continue
+        if os.access(directory, os.W_OK):
+            return directory
+    raise refusal
 
 
 def stored_kinds(kinds: Kinds) -> list[Any]:

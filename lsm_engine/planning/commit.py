@@ -137,8 +137,9 @@ def noted_files(note: str) -> list[str]:
 Place = tuple[bytes, int, int]
 """(partition, bucket, level)."""
 ENTRIES_MAX = 50_000
-_GROUP_MANIFESTS = 4
 """Entries that a merged manifest gets at most: readers decode one as a whole."""
+_GROUP_MANIFESTS = 4
+"""Full manifests that one task of a rewrite reads."""
 _MORE = 2  # times as many bytes as were gathered may an older manifest have
 
 

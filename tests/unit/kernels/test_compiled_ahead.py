@@ -93,6 +93,17 @@ def test_a_directory_that_cannot_be_made_is_named(tmp_path: Path) -> None:
         lsm.compile_loops(str(tmp_path / "file"))
 
 
+def test_an_installation_that_is_read_only_leaves_the_code_to_the_next_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    directories = (tmp_path / "file" / "cache", tmp_path / "locked", tmp_path / "user")
+    (tmp_path / "file").touch()
+    monkeypatch.setattr(os, "access", lambda path, mode: Path(path).name != "locked")
+    assert machine_code._first_writable(directories) == tmp_path / "user"
+    with pytest.raises(PermissionError, match="locked"):
+        machine_code._first_writable(directories[1:2])
+
+
 def test_kinds_of_arguments_come_back_from_the_file() -> None:
     combinations = json.loads(COMBINATIONS.read_text())
     assert len(combinations) > 60
