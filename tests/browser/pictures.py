@@ -183,7 +183,7 @@ def main() -> None:
         daemon = [*DAEMON, "-w", str(home / "workspace.yaml")]
         with running(daemon, environment):
             automation = f"{dagster}/assets/flights/flights.compaction?view=automation"
-            page.open(automation, 1400, 1300, until=EVALUATION, wait=2)
+            page.open(automation, 1400, 1300, until=f"!!{EVALUATION}", wait=2)
         page.value(f"{EVALUATION}.click()")
         time.sleep(4)
         page.take(DAGSTER / "automation.png", *page.value(DIALOG))
