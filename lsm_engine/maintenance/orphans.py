@@ -26,7 +26,7 @@ from lsm_engine.planning.expire import (
 from lsm_engine.storage.bulk import results_of
 from lsm_engine.storage.file_io import FileStatus, UploadsInParts
 from lsm_engine.storage.paths import BUCKET_PREFIX, TablePaths
-from lsm_engine.table.references import References, branches, keep_in_trash
+from lsm_engine.table.references import References, branches, keep_in_trash, retained_lines
 from lsm_engine.table.session import TableSession
 
 log = logging.getLogger(__name__)
@@ -233,9 +233,8 @@ def reachable_paths(session: TableSession, *, besides: str | None = None) -> set
     `besides`: a trash record that is no retained reference.
     """
     reachable: set[str] = set()
-    for branch in branches(session):
-        reachable |= history_paths(branch)
-        reachable |= retained_paths(branch, References(branch).retained_by_tags())
+    for line, retained in retained_lines(session):
+        reachable |= retained_paths(line, retained)
     # The trash keeps its files until a record is emptied.
     for trash_record in TrashStore(session.file_io, session.paths).list():
         if trash_record.name != besides:

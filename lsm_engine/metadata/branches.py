@@ -50,6 +50,20 @@ class BranchStore:
             if status.is_directory and status.name.startswith(BRANCH_PREFIX)
         )
 
+    def marks(self) -> dict[str, object]:
+        """Return for every branch directory what its schema-0 is by: another once the branch was moved or made anew."""
+        names = self.directories()
+        marks = results_of(self._file_io, *(partial(self._mark_of, name) for name in names))
+        return dict(zip(names, marks, strict=True))
+
+    def _mark_of(self, name: str) -> object:
+        try:
+            status = self._file_io.status(self._first(name))
+        except NotFoundError:
+            # A directory that is left of a branch: its files are retained references, too.
+            return None
+        return status.modified_millis, status.size, status.tag
+
     def names(self) -> list[str]:
         """Return the branches that are there, sorted."""
         return [name for name in self.directories() if self.exists(name)]

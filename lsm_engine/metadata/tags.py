@@ -18,7 +18,7 @@ from lsm_engine.format.snapshot import Snapshot
 from lsm_engine.format.tag import Tag
 from lsm_engine.metadata.publishing import deleted, published, replaced, stable_listing, unclaimed
 from lsm_engine.planning.names import checked_tag_name
-from lsm_engine.storage.bulk import read_many
+from lsm_engine.storage.bulk import forget_gathered, read_many
 from lsm_engine.storage.file_io import FileIO
 from lsm_engine.storage.paths import TAG_PREFIX, TablePaths
 
@@ -111,6 +111,7 @@ class TagStore:
             # A tag that vanished may have been renamed, and its new name was not in the listing.
             if None not in files.values():
                 return [*self._tags_in(files)]
+            forget_gathered(self._file_io, map(self._paths.tag_file, names))
         raise StorageError(
             "tags keep vanishing while they are read; nothing was deleted, try again",
             directory=self._paths.tag_directory,

@@ -309,7 +309,8 @@ class Batching(ABC):
 
         For callers that read most of the documents, in any order. `paths`: documents that are likely to exist.
         `below`: the parent of the directories, if it holds few entries; its listing shows which of them exist, and the
-        first is likely to. A write or deletion through the returned storage is visible in it.
+        first is likely to. A write or deletion through the returned storage is visible in it. Without directories it
+        asks the store for everything.
         """
 
     @abstractmethod

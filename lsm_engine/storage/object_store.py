@@ -176,7 +176,7 @@ class Gathered:
         self._kept, self._fetch = documents, read
         self._statuses: dict[str, FileStatus] = {}
         self._lists: dict[str, list[FileStatus]] = {directory: [] for directory in directories}
-        likely = {directories[0], *documents.directories()}.intersection(directories)
+        likely = {*directories[:1], *documents.directories()}.intersection(directories)
         first = begin_all(list_directory, directories if below is None else likely)
         parent = None if below is None else begin(list_directory, below)
         self._reads = begin_all(read, (path for path in paths if not documents.holds(path)))

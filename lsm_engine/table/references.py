@@ -7,7 +7,12 @@ from itertools import chain, islice
 
 import pyarrow as pa
 
-from lsm_engine.base.errors import CommitConflictError, CorruptFileError, NotFoundError
+from lsm_engine.base.errors import (
+    CommitConflictError,
+    CorruptFileError,
+    NotFoundError,
+    StorageError,
+)
 from lsm_engine.base.units import BATCH_COMMIT_IDENTIFIER
 from lsm_engine.format.commit_message import RecordedIdentifiers
 from lsm_engine.format.manifest import BucketScope, ManifestEntry, ManifestFileMeta
@@ -129,6 +134,8 @@ class References:
 
     def __init__(self, session: TableSession) -> None:
         self._session = session
+        self._read_tags: set[bytes | None] = set()
+        self._read_snapshots: dict[int, Snapshot] = {}
 
     def metadata_names(self, snapshot: Snapshot) -> MetadataNames:
         """Return all metadata files that a snapshot names; NotFoundError if a list is missing."""
@@ -277,14 +284,35 @@ class References:
         held at a time: there may be tens of thousands.
         """
         feeds = self._session.changelogs.all() if changelogs is None else changelogs
+        besides = tuple(besides)
         yield from self.retained_by_tags(buckets, besides=besides)
         yield from self.retained_by_snapshots(snapshots, buckets)
         yield from self.retained_by_changelogs(feeds)
-        for branch in (other_branch.gathered() for other_branch in other_branches(self._session)):
-            yield from References(branch).retained_by_branch(buckets)
+        for _, retained in retained_lines(self._session, buckets, own=self, besides=besides):
+            yield from retained
         yield from self.retained_by_trash(buckets)
 
-    def retained_by_branch(self, buckets: Buckets) -> Iterator[RetainedFiles]:
+    def retained_since(self, buckets: Buckets, besides: Collection[str]) -> Iterator[RetainedFiles]:
+        """Yield the tags and snapshots that came since this read the others; `besides`: tags that go."""
+        paths = self._session.paths
+        now = References(self._session.asking_anew(paths.snapshot_directory, paths.tag_directory))
+        tags = now._session.tags.stable_listing()
+        yield from now._retained_by_tags(
+            (tag for tag in tags if tag.name not in besides and tag.content not in self._read_tags),
+            buckets,
+        )
+        yield from now.retained_by_snapshots(
+            (
+                snapshot
+                for snapshot in now._session.snapshots.stable_listing()
+                # What is below the first one expires.
+                if snapshot.id > min(self._read_snapshots, default=0)
+                and snapshot != self._read_snapshots.get(snapshot.id)
+            ),
+            buckets,
+        )
+
+    def retained_by_branch(self, buckets: Buckets = None) -> Iterator[RetainedFiles]:
         """Yield the retained references of a branch that nothing is taken from."""
         snapshots = self._session.snapshots.stable_listing()
         yield from self.retained_by_tags(buckets)
@@ -310,6 +338,7 @@ class References:
         marked = self._session.snapshots.earliest_hint() or 0
         before: Snapshot | None = None
         for snapshot in self.prefetched(snapshots):
+            self._read_snapshots[snapshot.id] = snapshot
             name = self._shown(f"snapshot {snapshot.id}")
             # Half deleted: its lists may be missing, and what is left of them is kept for the next
             # expiry.
@@ -345,9 +374,14 @@ class References:
     ) -> Iterator[RetainedFiles]:
         """Yield tags as retained references, but those named `besides`."""
         removed = set(besides)
-        for tag in self._session.tags.stable_listing():
-            if tag.name in removed:
-                continue
+        listed = self._session.tags.stable_listing()
+        yield from self._retained_by_tags(
+            (tag for tag in listed if tag.name not in removed), buckets
+        )
+
+    def _retained_by_tags(self, tags: Iterable[Tag], buckets: Buckets) -> Iterator[RetainedFiles]:
+        for tag in tags:
+            self._read_tags.add(tag.content)
             # A maker of one looks for an expiry after it, and gives up, or was killed before that.
             with suppress(NotFoundError) if is_lock(tag.name) else nullcontext():
                 yield self._retained_by_tag(tag, buckets)
@@ -418,6 +452,52 @@ class References:
     def _shown(self, name: str) -> str:
         branch = self._session.paths.branch_name
         return f"{name} of branch {branch!r}" if branch else name
+
+
+_ROUNDS = 10  # times that branches are read which others keep moving
+
+
+def retained_lines(
+    session: TableSession,
+    buckets: Buckets = None,
+    *,
+    own: References | None = None,
+    besides: Collection[str] = (),
+) -> Iterator[tuple[TableSession, Iterator[RetainedFiles]]]:
+    """Yield main and the branches, each with its retained references, which are read one line after the other.
+
+    `own`: what has read the session's own line before, which is left out; `besides`: tags of that line that go. What
+    moves meanwhile is read under its new name, too. A rename makes the new branch whole before it deletes the old one,
+    and a fast-forward makes main's snapshots and tags before the branch, or a tag of it, may go. Without branches
+    nothing moves, and nothing is asked twice. Raises StorageError where others keep moving branches.
+    """
+    own_name = None if own is None else session.paths.branch_name
+    main = open_branch(session, "")
+    reads_main = own is None or bool(own_name)
+    of_main = References(main) if reads_main or own is None else own
+    if reads_main:
+        yield main, of_main.retained_by_branch(buckets)
+    store = BranchStore(session.file_io, main.paths)
+    before: dict[str, object] = {}
+    for _ in range(_ROUNDS):
+        marks = store.marks()
+        moved = [name for name in marks if name not in before or marks[name] != before[name]]
+        for name in moved:
+            if name != own_name:
+                branch = open_branch(session if not before else session.asking_anew(), name)
+                branch = branch.gathered()
+                yield branch, References(branch).retained_by_branch(buckets)
+        if not moved:
+            break
+        before = marks
+        store = BranchStore(session.asking_anew().file_io, main.paths)
+    else:
+        raise StorageError(
+            "branches keep being renamed or made while they are read; nothing was deleted, try again",
+            directory=main.paths.branch_directory,
+        )
+    if before:
+        yield main, of_main.retained_since(buckets, () if reads_main else besides)
 
 
 # -- Deletion of what maintenance has planned ------------------------------------------------------

@@ -311,6 +311,18 @@ class TableSession:
             set(paths) or likely_documents(self.file_io, ours),
             below="" if self._has_few_directories() else None,
         )
+        return self._on(file_io)
+
+    def asking_anew(self, *directories: str) -> "TableSession":
+        """Return the table as it is now, whatever was gathered before; some directories are fetched in batches."""
+        if not isinstance(self.file_io, Batching):
+            return self
+        file_io = self.file_io.gathered(())
+        if directories and isinstance(file_io, Batching):
+            file_io = file_io.gathered(directories)
+        return self._on(file_io)
+
+    def _on(self, file_io: FileIO) -> "TableSession":
         session = self.with_components(replace(self.components, file_io=file_io))
         # Manifests never change, so that the cached ones are good for the new session.
         session.manifests = self.manifests

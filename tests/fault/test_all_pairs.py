@@ -210,6 +210,40 @@ def test_an_expiry_leaves_the_commit_that_got_the_id_of_what_it_was_about_to_del
     assert not list(problems_of(done))
 
 
+@pytest.mark.parametrize(
+    "theirs", [("rename a branch",), ("fast-forward", "delete another branch")]
+)
+@pytest.mark.parametrize("ours", ["remove orphans", "delete a tag that holds"])
+def test_what_moves_between_branches_while_references_are_read_keeps_its_files(
+    ours: str, theirs: tuple[str, ...]
+) -> None:
+    """The removal of orphans had read main, or the listing of branches, and deleted the files of what moved."""
+    assert not failed([Combination("objects", "index", ours, theirs)])
+
+
+def test_branches_that_are_exchanged_while_references_are_read_keep_their_files() -> None:
+    """Each name was there before and after, and stood for the other branch meanwhile."""
+    disk = prepared("objects", "index")
+    newest = [disk.opened(OURS).branch(name).scan().to_arrow() for name in ("ahead", "side")]
+    listing = StorageCall("list", ("branch/branch-side/snapshot",))
+    expected = calls_of("objects", "index", "remove orphans").count(listing)
+    listed = 0
+
+    def exchange(call: StorageCall) -> None:
+        nonlocal listed
+        listed += call == listing
+        if call == listing and listed == expected:  # `ahead` was read, this one was not
+            table = disk.opened(actor_of_theirs(0))
+            table.rename_branch("ahead", "new")
+            table.rename_branch("side", "ahead")
+            table.rename_branch("new", "side")
+
+    attempted("remove orphans", disk.process(OURS, exchange))
+    assert listed > expected
+    rows = [disk.opened(JUDGE).branch(name).scan().to_arrow() for name in ("side", "ahead")]
+    assert rows == newest
+
+
 ROLLING_BACK, TO_A_TAG = "roll back", "roll back to a tag that holds"
 
 
