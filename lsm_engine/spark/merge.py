@@ -15,8 +15,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as sql
 from pyspark.sql import types as sql_types
 from pyspark.storagelevel import StorageLevel
-from sqlglot import exp, parse_one
-from sqlglot.errors import SqlglotError
+from sqlglot import exp
 
 from lsm_engine.api.table import Table
 from lsm_engine.base.errors import ErrorKind, InvalidInputError
@@ -50,7 +49,6 @@ from lsm_engine.spark.lookups import joined_at, locate_dataframe
 from lsm_engine.spark.merge_columns import (
     CLAUSE,
     Sides,
-    SparkSql,
     chosen,
     columns_of,
     direct_source,
@@ -65,7 +63,7 @@ from lsm_engine.spark.parquet_rows import parquet_frame, scanned_frame
 from lsm_engine.spark.rows import driver_bytes, few_rows, is_plain, local_bytes, plain_files
 from lsm_engine.spark.session import check_shared, set_meanwhile
 from lsm_engine.spark.splits import bytes_per_row
-from lsm_engine.spark.statement import parsed_expression
+from lsm_engine.spark.statement import SparkSql, conjuncts, parsed_expression
 from lsm_engine.spark.types import arrow_schema_of, char_length, fitter, quoted, spark_schema
 from lsm_engine.table.incoming import ROW_KIND_COLUMN
 from lsm_engine.table.session import TableSession
@@ -118,14 +116,14 @@ def plain_condition(
     """
     if not isinstance(condition, str | SparkSql):
         return None
-    text = sides.text_of(condition, match)
-    if "\\" in text:  # text between quotes may be escaped
+    expression = sides.spark_sql(condition, match)
+    if expression.tree is None or "\\" in expression.text:  # text between quotes may be escaped
         return None
     try:
         reader = _Reader(sides, schemas)
-        part = reader.condition(parse_one(text, dialect="spark"))
-    except (SqlglotError, _NotPlainError, RecursionError):
-        # Not an error of the statement: Spark computes what this parser does not read.
+        part = reader.condition(expression.tree)
+    except (_NotPlainError, RecursionError):
+        # Not an error of the statement: Spark computes what Arrow may compute differently.
         return None
     return Computed(evaluate=part.evaluate, needs=frozenset(reader.needs), prefilter=part.prefilter)
 
@@ -138,7 +136,7 @@ def prefilter_of(condition: str, schema: sql_types.StructType) -> Predicate | No
     tree = parsed_expression(condition)
     if tree is None or "\\" in condition:
         return None
-    sides = Sides(target=TARGET, source=SOURCE, unqualified={}, lengths={})
+    sides = Sides(target=TARGET, source=SOURCE, columns={}, lengths={})
     # Spark pads what it compares with CHAR(n), by rules of its own.
     fields = [field for field in schema.fields if char_length(field) is None]
     reader = _Reader(
@@ -147,20 +145,13 @@ def prefilter_of(condition: str, schema: sql_types.StructType) -> Predicate | No
     for column in tree.find_all(exp.Column):
         column.replace(exp.column(column.this))
     prefilters = []
-    for part in _conjuncts(tree):
+    for part in conjuncts(tree):
         try:
             prefilters.append(reader.condition(part).prefilter)
         except _NotPlainError:  # of this part alone every row is kept
             continue
     parts = tuple(prefilter for prefilter in prefilters if prefilter is not None)
     return AllOf(parts=parts) if parts else None
-
-
-def _conjuncts(tree: exp.Expr) -> list[exp.Expr]:
-    tree = tree.unnest()
-    if not isinstance(tree, exp.And):
-        return [tree]
-    return [*_conjuncts(tree.this), *_conjuncts(tree.expression)]
 
 
 class _Reader:
@@ -176,6 +167,8 @@ class _Reader:
         match node:
             case exp.Paren():
                 return self.condition(node.this)
+            case exp.Boolean():
+                return _condition(lambda frame: pa.repeat(pa.scalar(node.this), frame.count), None)
             case exp.And() | exp.Or():
                 return self._joined(node)
             case exp.Not():
@@ -937,7 +930,11 @@ class DriverMerge:
             # A retry after a conflict may see a newer schema: columns, types and names are bound again.
             names = [] if merge.source is None else merge.source.columns
             sides = Sides.from_columns(
-                session.schema, names, merge.sides.target, merge.sides.source
+                session.schema,
+                names,
+                merge.sides.target,
+                merge.sides.source,
+                merge.sides.full_names,
             )
             self._merge = frame_merge(session, merge.source, merge.plan, sides, merge.spark)
             self._plan = None

@@ -1,5 +1,6 @@
 """The clauses of a MERGE as columns of Spark: the clause that applies to a row, and the values that it sets."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -9,14 +10,13 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as sql
 from pyspark.sql import types as sql_types
 from sqlglot import exp
-from sqlglot.tokenizer_core import TokenType
 
 from lsm_engine.base.errors import ErrorKind, InvalidInputError, UnsupportedError
 from lsm_engine.base.record import record
 from lsm_engine.dml.merge import SIDES, Action, Clause, Match, MergePlan, quoted_source
 from lsm_engine.filter.sql import parsed_sql
 from lsm_engine.filter.where import Predicate
-from lsm_engine.spark.statement import Statement, parsed_expression, replaced
+from lsm_engine.spark.statement import SparkSql, replaced
 from lsm_engine.spark.types import char_length, quoted, spark_schema
 from lsm_engine.types.table_schema import TableSchema
 
@@ -174,29 +174,22 @@ CLAUSE = "_lsm_clause"
 
 
 _TEXT_MAX = 2_147_483_647
-_SIGNS = frozenset({"=", "==", "<>", "!=", "<", "<=", ">", ">=", "<=>"})
 _COMPARED = (exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE, exp.NullSafeEQ, exp.In)
 
 
 @record
-class SparkSql:
-    """An expression in Spark's own SQL, as it was written."""
-
-    text: str
-
-
-@record
 class Sides:
-    """The names of the rows of the table and of the source in expressions.
+    """The names of the rows of the table and of the source in expressions, and those of their columns.
 
-    `unqualified`: columns that one side alone has, by name, and that side; they need no qualifier. `lengths`: n of the
-    table's columns that are CHAR(n), by name in small letters.
+    `columns`: those of the rows of either name. `lengths`: n of the table's columns that are CHAR(n), by name in small
+    letters. `full_names`: what else the two are called, shop.orders, each with its name here.
     """
 
     target: str
     source: str
-    unqualified: Mapping[str, str]
+    columns: Mapping[str, Sequence[str]]
     lengths: Mapping[str, int]
+    full_names: tuple[tuple[tuple[str, ...], str], ...] = ()
 
     @staticmethod
     def from_columns(
@@ -204,24 +197,59 @@ class Sides:
         source: Sequence[str],
         target_name: str = "target",
         name: str = "source",
+        full_names: tuple[tuple[tuple[str, ...], str], ...] = (),
     ) -> "Sides":
         """Return sides with a table's columns, and these of a source."""
-        table = schema.names
         char_lengths = {
             field.name: char_length(field) for field in spark_schema(schema.read_fields)
         }
         lengths = {
             name.lower(): length for name, length in char_lengths.items() if length is not None
         }
-        lower = [column.lower() for column in (*table, *source)]
-        unqualified = {
+        columns = {name: source, target_name: schema.names}
+        return Sides(
+            target=target_name,
+            source=name,
+            columns=columns,
+            lengths=lengths,
+            full_names=full_names,
+        )
+
+    @property
+    def unqualified(self) -> dict[str, str]:
+        """The columns that one side alone has, by name, and that side; they need no qualifier."""
+        sides = [(column, side) for side, names in self.columns.items() for column in names]
+        counts = Counter(column.lower() for column, _ in sides)
+        hidden = {self.target.lower(), self.source.lower(), CLAUSE}
+        return {
             column: side
-            for side, columns in ((target_name, table), (name, source))
-            for column in columns
-            if lower.count(column.lower()) == 1
-            and column.lower() not in (target_name.lower(), name.lower(), CLAUSE)
+            for column, side in sides
+            if counts[column.lower()] == 1 and column.lower() not in hidden
         }
-        return Sides(target=target_name, source=name, unqualified=unqualified, lengths=lengths)
+
+    def side_alone(self, match: Match) -> str | None:
+        """Return the only side that rows have; None where they have both."""
+        return {Match.NOT_MATCHED: self.source, Match.NOT_MATCHED_BY_SOURCE: self.target}.get(match)
+
+    def place(self, column: exp.Column, match: Match = Match.MATCHED) -> tuple[str, str] | None:
+        """Return the side of a column and its name there; None for a field of one, and for any other name."""
+        parts = [part.name.lower() for part in column.parts]
+        side_called, length = self._called(column)
+        *qualifiers, name = (side_called.lower(), *parts[length:]) if side_called else parts
+        alone = self.side_alone(match)
+        if len(qualifiers) > 1:
+            return None
+        for side, names in self.columns.items():
+            lower_names = [column_name.lower() for column_name in names]
+            if qualifiers:
+                is_of_side = qualifiers[0] == side.lower()
+            elif alone is not None:
+                is_of_side = side == alone
+            else:
+                is_of_side = name in map(str.lower, self.unqualified)
+            if is_of_side and name in lower_names:
+                return side, names[lower_names.index(name)]
+        return None
 
     def widened(self, rows: DataFrame) -> DataFrame:
         """Return rows with the columns that need no qualifier beside them."""
@@ -246,7 +274,7 @@ class Sides:
         """
         match value:
             case SparkSql() | str():
-                return sql.expr(self.text_of(value, match))
+                return sql.expr(self.spark_sql(value, match).text)
             case Column():
                 return value
             case Predicate() | pc.Expression():
@@ -270,46 +298,75 @@ class Sides:
             conjunction = conjunction & self.value(part, match)
         return conjunction
 
-    def text_of(self, expression: "SparkSql | str", match: Match) -> str:
-        """Return SQL text in Spark's dialect, its literals beside columns of CHAR(n) with n letters.
+    def _called(self, column: exp.Column) -> tuple[str, int]:
+        """Return the side that a column has the full name of before it, and how many parts that has; "" for none."""
+        parts = tuple(part.name.lower() for part in column.parts)
+        for full_name, side in self.full_names:
+            length = len(full_name)
+            if parts[:length] == full_name and len(parts) > length:
+                query = column.find_ancestor(exp.Query)
+                while query is not None:  # the table of a subquery, which has no other name there
+                    tables = query.find_all(exp.Table)
+                    if any(t.name.lower() == full_name[-1] and not t.alias for t in tables):
+                        return "", 0
+                    query = query.find_ancestor(exp.Query)
+                return side, length
+        return "", 0
 
-        Spark pads them beside columns, and not beside fields of structures, which rows of both sides are here.
+    def spark_sql(self, expression: SparkSql | str, match: Match) -> SparkSql:
+        """Return an expression in Spark's dialect with names of one meaning, literals beside CHAR(n) with n letters.
+
+        Rows of both sides are structures here: Spark pads literals beside columns, and not beside fields of those.
         """
-        text = (
-            expression.text
-            if isinstance(expression, SparkSql)
-            else self.spark_text(expression, match)
-        )
-        statement = Statement.from_text(text) if self.lengths else None
-        tree = None if statement is None else parsed_expression(text)
-        if statement is None or tree is None:
-            return text
+        if isinstance(expression, str):
+            expression = SparkSql.parsed(self.spark_text(expression, match))
         pieces: dict[int, tuple[int, int, str]] = {}
-        for node in tree.find_all(*_COMPARED):
+        nodes = () if expression.tree is None else expression.tree.find_all(exp.Column, *_COMPARED)
+        for node in nodes:
+            if isinstance(node, exp.Column):
+                pieces |= self._qualifier(node, match)
+                continue
+            # Spark pads by its own rules within a subquery.
+            if node.find_ancestor(exp.Query) is not None:
+                continue
             for column in (node.this, node.expression):
-                length = self._char_length(column)
-                if length is not None:
-                    pieces |= _padded_literals(statement, column, length)
-        return replaced(text, [pieces[start] for start in sorted(pieces)])
+                if isinstance(column, exp.Column):
+                    side, name = self.place(column, match) or ("", "")
+                    length = self.lengths.get(name.lower()) if side == self.target else None
+                    if length is not None:
+                        pieces |= _padded_literals(expression.text, node, length)
+        if not pieces:
+            return expression
+        return SparkSql.parsed(
+            replaced(expression.text, [pieces[start] for start in sorted(pieces)])
+        )
 
-    def _char_length(self, column: exp.Expr | None) -> int | None:
-        """Return n of an expression that is a column of CHAR(n) of the table, not one within a subquery."""
-        if not isinstance(column, exp.Column) or column.find_ancestor(exp.Query) is not None:
-            return None
-        *qualifiers, name = (part.name.lower() for part in column.parts)
-        side = qualifiers[0] if len(qualifiers) == 1 else ""
-        if not qualifiers:
-            sides_by_name = {key.lower(): owner for key, owner in self.unqualified.items()}
-            side = sides_by_name.get(name, "").lower()
-        return self.lengths.get(name) if side == self.target.lower() else None
+    def _qualifier(self, column: exp.Column, match: Match) -> dict[int, tuple[int, int, str]]:
+        """Return what stands before a column: in the place of a full name, or where both sides have one of its name."""
+        first, *inner = column.parts
+        start = first.meta["start"]
+        side, length = self._called(column)
+        if side:
+            return {start: (start, column.parts[length - 1].meta["end"] + 1, quoted(side))}
+        # The other names of a subquery are its own.
+        if column.find_ancestor(exp.Query) is not None:
+            return {}
+        name, alone = first.name.lower(), self.side_alone(match)
+        if alone is None or (inner and name in (self.target.lower(), self.source.lower())):
+            return {}
+        if name in map(str.lower, self.unqualified):
+            return {}
+        if name not in map(str.lower, self.columns[alone]):
+            return {}
+        return {start: (start, start, f"{quoted(alone)}.")}
 
     def spark_text(self, text: str, match: Match) -> str:
         """Return SQL text of the filters' dialect in that of Spark; InvalidInputError for names of no side."""
         node = parsed_sql(text).copy()
-        alone = {Match.NOT_MATCHED: self.source, Match.NOT_MATCHED_BY_SOURCE: self.target}
+        alone = self.side_alone(match)
         for column in node.find_all(exp.Column):
-            if not column.table and match in alone:
-                column.set("table", exp.to_identifier(alone[match], quoted=True))
+            if not column.table and alone is not None:
+                column.set("table", exp.to_identifier(alone, quoted=True))
             elif column.table:
                 side = SIDES.get(column.table.lower())
                 if side is None:
@@ -334,36 +391,19 @@ class Sides:
         return node.sql(dialect="spark")
 
 
-def _padded_literals(
-    statement: Statement, column: exp.Column, length: int
-) -> dict[int, tuple[int, int, str]]:
-    """Return the texts in quotes that stand beside a column, padded to a length: by their start, with start and end."""
-    tokens = statement.tokens
-    starts = {token.start: index for index, token in enumerate(tokens)}
-    ends = {token.end: index for index, token in enumerate(tokens)}
-    first = starts.get(column.parts[0].meta.get("start", -1))
-    last = ends.get(column.parts[-1].meta.get("end", -1))
-    if first is None or last is None:
-        return {}
-    statement.at = last + 1
-    literal_indexes = [first - 2] if first > 1 and tokens[first - 1].text in _SIGNS else []
-    if statement.takes("IN") or statement.takes("NOT", "IN"):
-        closing = next(
-            (index for index in range(last, len(tokens)) if tokens[index].text == ")"), last
-        )
-        literal_indexes += range(statement.at, closing)
-    elif tokens[min(last + 1, len(tokens) - 1)].text in _SIGNS:
-        literal_indexes.append(last + 2)
+def _padded_literals(text: str, node: exp.Expr, length: int) -> dict[int, tuple[int, int, str]]:
+    """Return the texts in quotes that a comparison has, padded to a length: by their start, with start and end."""
+    operands = node.expressions if isinstance(node, exp.In) else (node.this, node.expression)
     pieces = {}
-    for token in (tokens[index] for index in literal_indexes if index < len(tokens)):
-        if token.token_type is TokenType.STRING:
-            raw = statement.text[token.start : token.end + 1]
-            content, quote = raw[:-1], raw[-1]
-            beyond = len(token.text) - length
+    for literal in operands:
+        if isinstance(literal, exp.Literal) and literal.is_string:
+            start, end = literal.meta["start"], literal.meta["end"]
+            content, quote = text[start:end], text[end]
+            beyond = len(literal.this) - length
             if beyond > 0 and content.endswith(" " * beyond):
                 content = content[:-beyond]
             content += " " * -beyond
-            pieces[token.start] = (token.start, token.end + 1, content + quote)
+            pieces[start] = (start, end + 1, content + quote)
     return pieces
 
 

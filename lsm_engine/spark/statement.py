@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import field
 from datetime import date, datetime, time
 from decimal import Decimal
 from typing import Any, NoReturn, Self
@@ -12,6 +13,7 @@ from sqlglot.errors import SqlglotError, TokenError
 from sqlglot.tokenizer_core import Token, TokenType
 
 from lsm_engine.base.errors import ErrorKind, InvalidInputError
+from lsm_engine.base.record import record
 from lsm_engine.spark.types import quoted
 
 _OPEN = {TokenType.L_PAREN, TokenType.L_BRACKET}
@@ -48,8 +50,7 @@ def position_of(error: Exception, text: str) -> tuple[int, int] | tuple[()]:
 
 def _words(token: Token) -> list[Token]:
     """Return a token as one per word: "PARTITIONED BY" is one of the parser's."""
-    quoted = token.token_type in (TokenType.IDENTIFIER, TokenType.STRING)
-    if quoted or not any(letter.isspace() for letter in token.text):
+    if not word_of(token) or not any(letter.isspace() for letter in token.text):
         return [token]
     return [
         Token(
@@ -64,12 +65,44 @@ def _words(token: Token) -> list[Token]:
     ]
 
 
+def word_of(token: Token) -> str:
+    """Return a token as a word of upper case; "" for names in quotes, and for text."""
+    return "" if token.token_type in (TokenType.IDENTIFIER, *_TEXTS) else token.text.upper()
+
+
 def parsed_expression(text: str) -> exp.Expr | None:
     """Return the tree of one expression in Spark's SQL; None for a text that is none, or that the parser does not know."""
     try:
         return parse_one(text, into=exp.Condition, dialect="spark")
     except (SqlglotError, RecursionError):  # Spark may well know the expression
         return None
+
+
+@record
+class SparkSql:
+    """An expression in Spark's own SQL, as it was written. `tree`: None for one that the parser does not know."""
+
+    text: str
+    tree: exp.Expr | None = field(repr=False, compare=False)
+
+    @staticmethod
+    def parsed(text: str) -> "SparkSql":
+        """Return a text with its tree, whose names and literals know their places in it."""
+        tree = parsed_expression(text)
+        columns = () if tree is None else tree.find_all(exp.Column)
+        if not all("start" in part.meta for column in columns for part in column.parts):
+            tree = (
+                None  # t.true: the parser does not tell where a name is that it takes for a literal
+            )
+        return SparkSql(text=text, tree=tree)
+
+
+def conjuncts(tree: exp.Expr) -> list[exp.Expr]:
+    """Return the parts of a condition that AND joins, without brackets around them."""
+    tree = tree.unnest()
+    if not isinstance(tree, exp.And):
+        return [tree]
+    return [*conjuncts(tree.this), *conjuncts(tree.expression)]
 
 
 def with_parameters(text: str, args: Mapping[str, Any] | Sequence[Any]) -> str:
@@ -111,9 +144,9 @@ def statement_texts(text: str) -> list[str]:
         statement = Statement.from_text(text)
         if statement is None or not statement.tokens:
             break
-        words = [token.text.upper() for token in statement.tokens]
+        words = [word_of(token) for token in statement.tokens]
         ends = [t.start for t in statement.tokens if t.token_type is TokenType.SEMICOLON]
-        if not ends or "BEGIN" in words:
+        if not ends or "BEGIN" in (words[0], *words[2:3]):  # of a script, which may have a label
             break
         if ends[0] > statement.tokens[0].start:
             texts.append(text[: ends[0]])
@@ -142,13 +175,19 @@ def with_products(text: str) -> str:
 
 
 def with_defaults(text: str) -> str:
-    """Return VALUES with nulls in the place of DEFAULT: a column's default is what a null becomes when it is written."""
+    """Return VALUES, or a SELECT, with nulls in the place of DEFAULT: a null becomes the column's default when written."""
     statement = Statement.from_text(text)
     tokens = [] if statement is None else statement.tokens
-    nulls = []
-    for before, token, after in zip(tokens, tokens[1:], tokens[2:], strict=False):
-        is_value = before.text in ("(", ",") and after.text in (")", ",")
-        if is_value and token.text.upper() == "DEFAULT":
+    words = ["", *map(word_of, tokens), ""]
+    value_depth = {"VALUES": 1, "SELECT": 0}.get(words[1])
+    nulls, depth = [], 0
+    for index, token in enumerate(tokens, 1):
+        depth += (token.token_type in _OPEN) - (token.token_type in _CLOSE)
+        is_value = words[index - 1] in ("(", ",", "SELECT") and words[index + 1] in (
+            *(")", ",", "FROM"),
+            *[""] * (index == len(tokens)),
+        )
+        if depth == value_depth and is_value and words[index] == "DEFAULT":
             nulls.append((token.start, token.end + 1, "NULL"))
     return replaced(text, nulls)
 
@@ -255,9 +294,10 @@ class Statement:
         try:
             tokens = Spark().tokenize(text)
             if tokens and tokens[0].token_type in _WHOLE:  # the rest of it is one token
-                tokens = Spark().tokenize(
-                    f"{text[: tokens[0].start]}x{text[tokens[0].start + 1 :]}"
-                )
+                start = tokens[0].start
+                verb, *tokens = Spark().tokenize(f"{text[:start]}x{text[start + 1 :]}")
+                word = text[start : verb.end + 1]
+                tokens.insert(0, Token(TokenType.VAR, word, verb.line, verb.col, start, verb.end))
         except TokenError:  # Spark's own message names the place
             return None
         return cls(text, [part for token in tokens for part in _words(token)])
@@ -292,9 +332,16 @@ class Statement:
         index = self.at + ahead
         if index >= len(self.tokens):
             return ""
-        token = self.tokens[index]
-        quoted = token.token_type in (TokenType.IDENTIFIER, TokenType.STRING)
-        return "" if quoted else self.text[token.start : token.end + 1].upper()
+        return word_of(self.tokens[index])
+
+    def index_of(self, word: str) -> int:
+        """Return the index of the first token outside of brackets that is a word; behind the last one if none is."""
+        depth = 0
+        for index, token in enumerate(self.tokens):
+            depth += (token.token_type in _OPEN) - (token.token_type in _CLOSE)
+            if depth == 0 and word_of(token) == word:
+                return index
+        return len(self.tokens)
 
     def takes(self, *words: str) -> bool:
         """Step over these words if they come next."""
@@ -377,8 +424,8 @@ class Statement:
             self.refuse("something is missing")
         return self.since(first)
 
-    def expression(self, *words: str) -> str:
-        """Step over the expression before one of these words, or before the end; return its text.
+    def expression(self, *words: str) -> SparkSql:
+        """Step over the expression before one of these words, or before the end; return it.
 
         The word is the first one with a whole expression before it: within CASE there is a WHEN, within BETWEEN an AND.
         Of an expression that the parser does not know it is the first one of all.
@@ -389,15 +436,18 @@ class Statement:
             kind = self.tokens[self.at].token_type
             if depth == 0 and self.at > first and (self.word() in words or kind in _CLOSE):
                 ends.append(self.at)
-                if kind in _CLOSE or parsed_expression(self.since(first)) is not None:
-                    break
+                expression = SparkSql.parsed(self.since(first))
+                if kind in _CLOSE or expression.tree is not None:
+                    return expression
             depth += (kind in _OPEN) - (kind in _CLOSE)
             self.at += 1
         if self.at == first:
             self.refuse("something is missing")
-        if ends and parsed_expression(self.since(first)) is None:
+        expression = SparkSql.parsed(self.since(first))
+        if ends and expression.tree is None:
             self.at = ends[0]
-        return self.since(first)
+            return SparkSql(text=self.since(first), tree=None)
+        return expression
 
     def since(self, first: int) -> str:
         """Return the text from a token up to the cursor."""

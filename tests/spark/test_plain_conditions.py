@@ -9,8 +9,9 @@ import pytest
 
 from lsm_engine.dml.merge import SOURCE, TARGET, Frame, Match, holds
 from lsm_engine.spark.merge import FrameMerge, plain_condition
-from lsm_engine.spark.merge_columns import Sides, SparkSql
+from lsm_engine.spark.merge_columns import Sides
 from lsm_engine.spark.session import DRIVER_BYTES
+from lsm_engine.spark.statement import SparkSql
 from lsm_engine.spark.types import spark_schema
 
 pytestmark = pytest.mark.spark
@@ -24,7 +25,7 @@ SCHEMA = pa.schema(
         pa.field("x", pa.float64()),
     ]
 )
-SIDES = Sides(target="t", source="s2", unqualified=dict.fromkeys("bsdx", "t"), lengths={})
+SIDES = Sides(target="t", source="s2", columns={"t": ["id", *"absdx"], "s2": ["id", "a"]}, lengths={})  # fmt: skip
 
 
 @pytest.fixture
@@ -49,7 +50,7 @@ def table(new_table):
 
 def made(table, text):
     schemas = {TARGET: spark_schema(table.schema.fields), SOURCE: spark_schema([])}
-    return plain_condition(SparkSql(text=text), SIDES, schemas, Match.NOT_MATCHED_BY_SOURCE)
+    return plain_condition(SparkSql.parsed(text), SIDES, schemas, Match.NOT_MATCHED_BY_SOURCE)
 
 
 def condition(chance, depth=0):
@@ -106,7 +107,7 @@ def test_random_conditions_hold_for_the_rows_that_spark_finds(spark, table):
         "x > 0", "a = 1.5", "a = '1'", "s = 1", "a + 1 = 2", "a % 0 = 1", "a % -3 = 1", "upper(s) = 'A'",
         "s LIKE 'a%'", "d = '2024-2-9'", "d < '2024-02-30'", "a IN (1, NULL)", "a IN (SELECT 1)", "a <=> 1",
         "CAST(a AS STRING) = '1'", "s = 'a\\'b'", "s = 'z''x'", "s2.a = 1 OR zz.a = 1", "EXISTS (SELECT 1)",
-        "1 = 1", "TRUE", "d > current_date()", "a = 9223372036854775808", "s RLIKE 'a'", "t.s[0] = 'a'",
+        "1 = 1", "d > current_date()", "a = 9223372036854775808", "s RLIKE 'a'", "t.s[0] = 'a'",
     ],
 )  # fmt: skip
 def test_what_goes_by_rules_of_spark_is_left_to_it(table, text):
@@ -115,8 +116,8 @@ def test_what_goes_by_rules_of_spark_is_left_to_it(table, text):
 
 def test_a_column_that_both_sides_have_is_left_to_spark_to_refuse(table):
     both = {TARGET: spark_schema(table.schema.fields), SOURCE: spark_schema(table.schema.fields)}
-    assert plain_condition(SparkSql(text="a = 1"), SIDES, both, Match.MATCHED) is None
-    found = plain_condition(SparkSql(text="s2.a = 1 AND t.b < s2.a"), SIDES, both, Match.MATCHED)
+    assert plain_condition(SparkSql.parsed("a = 1"), SIDES, both, Match.MATCHED) is None
+    found = plain_condition(SparkSql.parsed("s2.a = 1 AND t.b < s2.a"), SIDES, both, Match.MATCHED)
     assert found.needs == {"b"}
 
 

@@ -256,6 +256,8 @@ NOT_DONE = [
     ("CREATE TABLE shop.x (x INT) USING lsm CLUSTER BY (x)", "CLUSTERED BY"),
     ("UPDATE shop.types SET n = 1, N = 2", "set twice"),
     ("UPDATE shop.types SET st = NULL, st.x = 2", "set twice"),
+    ("UPDATE shop.types t SET n = p.id IS DISTINCT FROM 1, st = NULL FROM shop.parted p WHERE t.n = p.id", "MERGE INTO … USING"),
+    ("MERGE INTO shop.parted t USING range(3) s ON t.id = s.id WHEN MATCHED THEN DELETE", "is a query: USING"),
     ("UPDATE shop.types SET st.z = 2", "no field 'z'"),
     ("UPDATE shop.types SET n.z = 2", "no field 'z'"),
     ("OPTIMIZE shop.parted ZORDER BY (id)", "leave ZORDER BY out"),
@@ -533,15 +535,31 @@ def test_a_database_is_dropped_with_its_tables_or_not_at_all(run, tmp_path):
     run("DROP DATABASE IF EXISTS shop")
 
 
-def test_default_and_new_columns_in_inserts(run):
+def test_words_in_quotes_and_columns_are_no_words_of_a_statement(run):
+    """A value 'DEFAULT' was written as a null."""
+    run(
+        "CREATE TABLE shop.location (id BIGINT, location STRING COMMENT 'using', n INT DEFAULT 7) USING lsm COMMENT 'as' TBLPROPERTIES ('primary-key' = 'id')"
+    )
+    run(
+        "INSERT INTO shop.location VALUES (1, 'DEFAULT', 1), (2, \"default\", DEFAULT), (3, '(', 3)"
+    )
+    run("INSERT INTO shop.location VALUES (4, 'BEGIN', 4); INSERT INTO shop.location SELECT 5, ',', DEFAULT")  # fmt: skip
+    assert run("SELECT * FROM shop.location ORDER BY id") == [
+        (1, "DEFAULT", 1), (2, "default", 7), (3, "(", 3), (4, "BEGIN", 4), (5, ",", 7),
+    ]  # fmt: skip
+
+
+def test_default_and_new_columns_in_writes(run):
     run(
         "CREATE TABLE shop.t (id BIGINT, n INT DEFAULT 7) USING lsm TBLPROPERTIES ('primary-key' = 'id')"
     )
     run("INSERT INTO shop.t VALUES (1, DEFAULT), (2, 2), (3, 3)")
     run("MERGE INTO shop.t t USING (SELECT 3L AS id UNION ALL SELECT 4) s ON t.id = s.id WHEN NOT MATCHED THEN INSERT (id, n) VALUES (s.id, DEFAULT)")  # fmt: skip
     assert run("SELECT id, n FROM shop.t ORDER BY id") == [(1, 7), (2, 2), (3, 3), (4, 7)]
+    run("UPDATE shop.t SET n = DEFAULT WHERE id = 2")
+    assert run("SELECT n FROM shop.t WHERE id = 2") == [(7,)]
     with pytest.raises(AnalysisException, match="DEFAULT"):
-        run("UPDATE shop.t SET n = DEFAULT WHERE id = 2")
+        run("UPDATE shop.t SET n = 2 WHERE DEFAULT")
     run("INSERT WITH SCHEMA EVOLUTION INTO shop.t SELECT 5L, 5, 'new' AS city")
     run("INSERT WITH SCHEMA EVOLUTION INTO shop.t BY NAME SELECT 'far' AS place, 6L AS id")
     assert run("SELECT * FROM shop.t WHERE id > 4 ORDER BY id") == [(5, 5, "new", None), (6, 7, None, "far")]  # fmt: skip

@@ -447,6 +447,33 @@ def test_words_of_the_parser_are_names_where_spark_takes_them_for_names(run):
         assert rows[key][column] == expected, clause
 
 
+def test_columns_may_have_the_full_name_of_their_table(run):
+    run(CREATE.format("shop.t"))
+    run(CREATE.format("shop.s"))
+    run("INSERT INTO shop.t VALUES (1, 'a'), (2, 'b')")
+    run("INSERT INTO shop.s VALUES (2, 'x'), (3, 'y')")
+    merge = "MERGE INTO shop.t USING shop.s ON shop.t.id = shop.s.id"
+    assert run(f"{merge} WHEN MATCHED AND spark_catalog.shop.t.v = 'b' THEN UPDATE SET v = shop.s.v WHEN NOT MATCHED THEN INSERT (id, v) VALUES (shop.s.id, v)") == [(2, 1, 1, 0)]  # fmt: skip
+    assert run("UPDATE shop.t SET v = concat(shop.t.v, '!') WHERE EXISTS (SELECT 1 FROM shop.s AS s WHERE s.id = shop.t.id)") == [(3, 0, 2, 0)]  # fmt: skip
+    assert run("DELETE FROM shop.t WHERE shop.t.id < (SELECT max(shop.t.id) - 1 FROM shop.t)") == [(4, 0, 0, 1)]  # fmt: skip
+    assert run("SELECT * FROM shop.t ORDER BY id") == [(2, "x!"), (3, "y!")]
+    with pytest.raises(InvalidInputError, match="both called t: write AS"):
+        run("MERGE INTO shop.t USING shop.t VERSION AS OF 1 ON id = id WHEN MATCHED THEN DELETE")
+
+
+def test_what_a_merge_matches_on_may_name_no_column(run):
+    """`ON false` was no condition at all, and failed inside."""
+    run(CREATE.format("shop.t"))
+    run("INSERT INTO shop.t VALUES (1, 'a'), (2, 'b')")
+    merge = "MERGE INTO shop.t t USING (SELECT 2L AS id, 'x' AS v, true AS flag) s ON"
+    assert run(f"{merge} false WHEN NOT MATCHED BY SOURCE AND t.id = 1 THEN DELETE") == [(2, 0, 0, 1)]  # fmt: skip
+    assert run(f"{merge} flag AND (s.id = 2) IS NULL WHEN MATCHED THEN DELETE") == [(None, 0, 0, 0)]
+    assert run(f"{merge} ((t.id = s.id) AND true) AND flag WHEN MATCHED THEN UPDATE SET v = s.v") == [(3, 0, 1, 0)]  # fmt: skip
+    assert run("SELECT * FROM shop.t") == [(2, "x")]
+    with pytest.raises(InvalidInputError, match="at least one WHEN"):
+        run(f"{merge} t.id = s.id")
+
+
 def test_the_database_default_has_tables_of_the_past_and_system_tables(run):
     run(CREATE.format("default.t"))
     run("INSERT INTO default.t VALUES (1, 'a')")

@@ -26,7 +26,7 @@ from lsm_engine.format.snapshot import RowCounts
 from lsm_engine.inspect.system_tables import partitions
 from lsm_engine.options import core_options
 from lsm_engine.spark.commands.dml import write_rows
-from lsm_engine.spark.statement import Statement
+from lsm_engine.spark.statement import Statement, word_of
 from lsm_engine.spark.types import arrow_schema_of, declared_text, frame_of_rows, quoted, spark_type
 from lsm_engine.types.arrow_types import declared_column
 from lsm_engine.types.column_path import path_text
@@ -557,7 +557,7 @@ def describe_statement(spark: SparkSession, table: Table, statement: Statement) 
     if schema.partition_keys:
         rows += [("# Partition Information", "", ""), ("# col_name", "data_type", "comment")]
         rows += [(name, types[name], None) for name in schema.partition_keys]
-    words = {token.text.upper() for token in statement.tokens[:3]}
+    words = {word_of(token) for token in statement.tokens[:3]}
     if words & {"EXTENDED", "FORMATTED"}:
         rows += [("", "", ""), ("# Detailed Table Information", "", "")]
         rows += [(name, text, "") for name, text in _facts(table).items()]

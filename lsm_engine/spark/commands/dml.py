@@ -19,9 +19,18 @@ from lsm_engine.dml.merge import Action, Clause, Match, MergePlan, quoted_source
 from lsm_engine.dml.write import write_looked_up
 from lsm_engine.format.commit_message import WriteResult
 from lsm_engine.spark.merge import staged_merge
-from lsm_engine.spark.merge_columns import Sides, SparkSql, assigned, sql_name
-from lsm_engine.spark.statement import Statement, literal_of, parsed_expression, with_defaults
+from lsm_engine.spark.merge_columns import Sides, assigned, sql_name
+from lsm_engine.spark.statement import (
+    SparkSql,
+    Statement,
+    conjuncts,
+    literal_of,
+    replaced,
+    with_defaults,
+    word_of,
+)
 from lsm_engine.spark.types import arrow_schema_of, quoted, spark_schema
+from lsm_engine.types.arrow_types import default_of
 from lsm_engine.types.schema_changes import AddColumn
 
 # -- INSERT INTO, INSERT OVERWRITE and TRUNCATE TABLE as text --------------------------------------
@@ -40,16 +49,14 @@ def insert_statement(
 
     `query`: runs the rest of it. `evolves`: the same commit adds the columns that the query alone has, by their names.
     """
-    replaces = any(token.text.upper() == "OVERWRITE" for token in statement.tokens[:2])
+    replaces = "OVERWRITE" in statement.first_words
     constant, partition = _partition(table, statement, query, replaces=replaces)
     _refuse_other_inserts(statement)
     by_name = statement.takes("BY", "NAME")
     names = None
     if statement.word() == "(" and statement.word(1) not in _QUERY_WORDS:
         names = statement.names()
-    is_values = statement.word() == "VALUES"
-    text = statement.remainder()
-    rows = query(with_defaults(text) if is_values else text)
+    rows = query(with_defaults(statement.remainder()))
     if evolves and names is None:
         table_names = {name.lower() for name in table.schema.names}
         fields = [*arrow_schema_of(rows.schema)][
@@ -189,7 +196,7 @@ NAMES = (TokenType.VAR, TokenType.IDENTIFIER)
 
 def is_relation(tokens: list[Token], position: int) -> bool:
     """Whether a name stands where a table does: after FROM, JOIN, INTO, TABLE, DESCRIBE, or a comma."""
-    before = tokens[position - 1].text.upper() if position else ""
+    before = word_of(tokens[position - 1]) if position else ""
     return before in (
         "FROM",
         "JOIN",
@@ -224,7 +231,7 @@ def travel(tokens: list[Token], position: int) -> tuple[str, int, int] | None:
 
     A moment is a literal, a call, or any expression in brackets. None where neither comes next.
     """
-    words = [token.text.upper() for token in tokens[position : position + 5]]
+    words = [word_of(token) for token in tokens[position : position + 5]]
     skipped = 1 if words[:1] == ["FOR"] else 0
     if words[skipped + 1 : skipped + 3] != ["AS", "OF"] or len(words) < skipped + 4:
         return None
@@ -239,7 +246,7 @@ def travel(tokens: list[Token], position: int) -> tuple[str, int, int] | None:
 def sampled(tokens: list[Token], index: int) -> int:
     """Return where a TABLESAMPLE that begins at a token ends; the token itself if none does."""
     for word in ("TABLESAMPLE", "REPEATABLE"):
-        if index < len(tokens) and tokens[index].text.upper() == word:
+        if index < len(tokens) and word_of(tokens[index]) == word:
             index = _ends(tokens, index + 1)
     return index
 
@@ -276,34 +283,51 @@ def merge_statement(
     `query`: runs the source. `evolves`: the same commit adds the columns that the source alone has, where a clause
     takes all columns or sets one of the same name to it.
     """
-    target = statement.alias(_last(table.name))
+    target, full_names = _target(statement, table)
     statement.needs("USING")
+    path: tuple[str, ...] = ("source",)
     if statement.takes("("):
-        frame, name = query(statement.until(")")), "source"
+        frame = query(statement.until(")"))
         statement.needs(")")
     else:
-        text, name = _source(statement)
+        text, path = _source(statement)
         frame = query(f"SELECT * FROM {text}")
-    source = statement.alias(name)
+    source = statement.alias(path[-1])
+    if source.lower() == target.lower():
+        statement.refuse(
+            f"the table and the source are both called {source}: write AS and another name"
+        )
+    if len(path) > 1 and source == path[-1]:
+        full_names = (*full_names, (tuple(part.lower() for part in path), source))
+    sides = Sides.from_columns(table.schema, frame.columns, target, source, full_names)
     first = statement.at
-    plan, sides = _plan(statement, table, frame, target, source)
+    plan = _plan(statement, table, sides)
     changes = _new_columns(table, frame, plan) if evolves else []
     if changes:
         table, statement.at = table.altering(*changes), first
-        plan, sides = _plan(statement, table, frame, target, source)
+        sides = Sides.from_columns(table.schema, frame.columns, target, source, full_names)
+        plan = _plan(statement, table, sides)
     return _merged(frame.sparkSession, table, frame, plan, sides, "merge")
 
 
-def _plan(
-    statement: Statement, table: Table, frame: DataFrame, target: str, source: str
-) -> tuple[MergePlan, Sides]:
+def _target(
+    statement: Statement, table: Table
+) -> tuple[str, tuple[tuple[tuple[str, ...], str], ...]]:
+    """Step over the alias of a table; return it, or the table's name, and the full names that the table has without one."""
+    name = _last(table.name)
+    alias = statement.alias(name)
+    if alias != name:
+        return alias, ()
+    path = tuple(table.name.lower().partition("@")[0].split("."))
+    return alias, ((path, alias), (("spark_catalog", *path), alias))
+
+
+def _plan(statement: Statement, table: Table, sides: Sides) -> MergePlan:
     """Step over ON and the clauses; return them as a plan."""
     statement.needs("ON")
-    condition = statement.expression("WHEN")
-    sides = Sides.from_columns(table.schema, frame.columns, target, source)
-    on, residual = _equalities(condition, sides, table, frame)
-    clauses = _clauses(statement, sides, table, frame)
-    return MergePlan(on=on, condition=residual, clauses=clauses), sides
+    on, residual = _equalities(statement.expression("WHEN"), sides)
+    clauses = _clauses(statement, sides, table)
+    return MergePlan(on=on, condition=residual, clauses=clauses)
 
 
 def _new_columns(table: Table, frame: DataFrame, plan: MergePlan) -> list[AddColumn]:
@@ -320,22 +344,28 @@ def _new_columns(table: Table, frame: DataFrame, plan: MergePlan) -> list[AddCol
     ]
 
 
-def _source(statement: Statement) -> tuple[str, str]:
-    """Step over the name of a source, and its time travel; return their text, and its alias."""
+def _source(statement: Statement) -> tuple[str, tuple[str, ...]]:
+    """Step over the name of a source, and its time travel; return their text, and the name."""
     first = statement.at
-    name = _last(statement.name())
+    path = statement.path()
     moment = travel(statement.tokens, statement.at)
     statement.at = statement.at if moment is None else moment[2]
-    return statement.since(first), name
+    if statement.word() == "(":
+        statement.not_done("a function of rows is a query: USING (SELECT * FROM …) AS s")
+    return statement.since(first), path
 
 
 def update_statement(spark: SparkSession, table: Table, statement: Statement) -> WriteResult | None:
     """Run an UPDATE, from behind the table's name."""
-    alias = statement.alias(_last(table.name))
+    target, full_names = _target(statement, table)
     statement.needs("SET")
-    sides = Sides.from_columns(table.schema, [], alias, "_lsm_source")
-    values = _assigned(statement, sides, table, ("WHERE",))
-    condition = SparkSql(text=statement.remainder()) if statement.takes("WHERE") else None
+    sides = Sides.from_columns(table.schema, [], target, "_lsm_source", full_names)
+    values = _assigned(statement, sides, table, Match.NOT_MATCHED_BY_SOURCE, ("WHERE", "FROM"))
+    if statement.word() == "FROM":
+        statement.not_done(
+            "MERGE INTO … USING … WHEN MATCHED THEN UPDATE takes values of another table"
+        )
+    condition = statement.expression() if statement.takes("WHERE") else None
     statement.ended()
     clause = Clause(
         match=Match.NOT_MATCHED_BY_SOURCE, action=Action.UPDATE, condition=condition, values=values
@@ -347,9 +377,9 @@ def update_statement(spark: SparkSession, table: Table, statement: Statement) ->
 
 def delete_statement(spark: SparkSession, table: Table, statement: Statement) -> WriteResult | None:
     """Run a DELETE FROM, from behind the table's name."""
-    alias = statement.alias(_last(table.name))
-    sides = Sides.from_columns(table.schema, [], alias, "_lsm_source")
-    condition = SparkSql(text=statement.remainder()) if statement.takes("WHERE") else None
+    target, full_names = _target(statement, table)
+    sides = Sides.from_columns(table.schema, [], target, "_lsm_source", full_names)
+    condition = statement.expression() if statement.takes("WHERE") else None
     statement.ended()
     clause = Clause(match=Match.NOT_MATCHED_BY_SOURCE, action=Action.DELETE, condition=condition)
     return _merged(
@@ -375,47 +405,32 @@ def _last(name: str) -> str:
 
 
 def _equalities(
-    condition: str, sides: Sides, table: Table, frame: DataFrame
+    condition: SparkSql, sides: Sides
 ) -> tuple[tuple[tuple[str, str], ...], SparkSql | None]:
     """Return the pairs of columns that `a.x = b.y AND …` equates, and the residual condition."""
-    statement = Statement.from_text(condition)
-    assert statement is not None
-    tree = parsed_expression(condition)
-    parts: list[str] = []
-    while isinstance(tree, exp.And) and not statement.done:  # no OR binds its parts with others
-        parts.append(statement.expression("AND"))
-        statement.takes("AND")
-    if tree is None or len(parts) != len([*tree.flatten()]):
-        parts = [condition]
-    pairs = {part: _pair(part, sides, table, frame) for part in parts}
-    residual = [f"({part})" for part, pair in pairs.items() if pair is None]
-    equal = tuple(pair for pair in pairs.values() if pair is not None)
-    return equal, SparkSql(text=" AND ".join(residual)) if residual else None
+    parts = [] if condition.tree is None else conjuncts(condition.tree)
+    pairs = {id(part): pair for part in parts if (pair := _pair(part, sides)) is not None}
+    equal = tuple(dict.fromkeys(pairs.values()))
+    if pairs and len(pairs) == len(parts):
+        return equal, None
+    places = [
+        (part.this.parts[0].meta["start"], part.expression.parts[-1].meta["end"] + 1, "TRUE")
+        for part in parts
+        if id(part) in pairs
+    ]
+    return equal, SparkSql.parsed(replaced(condition.text, places)) if places else condition
 
 
-def _pair(text: str, sides: Sides, table: Table, frame: DataFrame) -> tuple[str, str] | None:
+def _pair(part: exp.Expr, sides: Sides) -> tuple[str, str] | None:
     """Return the columns of the table and of the source that "t.x = s.y" compares; None for any other condition."""
-    tree = parsed_expression(text)
-    columns = {
-        sides.target.lower(): {name.lower(): name for name in table.schema.names},
-        sides.source.lower(): {name.lower(): name for name in frame.columns},
-    }
-    names: dict[str, str] = {}
-    for column in (tree.this, tree.expression) if isinstance(tree, exp.EQ) else ():
-        if not isinstance(column, exp.Column) or len(column.parts) != 2:
-            return None
-        side = column.table.lower()
-        name = columns.get(side, {}).get(column.name.lower())
-        if name is not None:
-            names[side] = name
-    if len(names) != 2:
+    operands = (part.this, part.expression) if isinstance(part, exp.EQ) else ()
+    if not operands or not all(isinstance(operand, exp.Column) for operand in operands):
         return None
-    return names[sides.target.lower()], names[sides.source.lower()]
+    names = dict(place for operand in operands if (place := sides.place(operand)) is not None)
+    return (names[sides.target], names[sides.source]) if len(names) == 2 else None
 
 
-def _clauses(
-    statement: Statement, sides: Sides, table: Table, frame: DataFrame
-) -> tuple[Clause, ...]:
+def _clauses(statement: Statement, sides: Sides, table: Table) -> tuple[Clause, ...]:
     clauses = []
     while not statement.done:
         statement.needs("WHEN")
@@ -428,21 +443,20 @@ def _clauses(
         else:
             statement.takes("BY", "TARGET")
         condition = None
-        alone = {Match.NOT_MATCHED: sides.source, Match.NOT_MATCHED_BY_SOURCE: sides.target}.get(
-            match
-        )
         if statement.takes("AND"):
-            condition = _qualified(statement.expression("THEN"), alone, sides, table, frame)
+            condition = _value(statement.expression("THEN"), sides, match)
         statement.needs("THEN")
-        action, values = _action(statement, sides, table, frame, alone)
+        action, values = _action(statement, sides, table, match)
         if (action is Action.INSERT) is not (match is Match.NOT_MATCHED):
             statement.refuse("WHEN NOT MATCHED inserts, the others update or delete")
         clauses.append(Clause(match=match, action=action, condition=condition, values=values))
+    if not clauses:
+        statement.refuse("a MERGE has at least one WHEN")
     return tuple(clauses)
 
 
 def _action(
-    statement: Statement, sides: Sides, table: Table, frame: DataFrame, alone: str | None
+    statement: Statement, sides: Sides, table: Table, match: Match
 ) -> tuple[Action, dict[str, Any] | None]:
     if statement.takes("DELETE"):
         return Action.DELETE, None
@@ -450,26 +464,26 @@ def _action(
         statement.needs("SET")
         if statement.takes("*"):
             return Action.UPDATE, None
-        return Action.UPDATE, _assigned(statement, sides, table, ("WHEN",), alone, frame)
+        return Action.UPDATE, _assigned(statement, sides, table, match, ("WHEN",))
     statement.needs("INSERT")
     if statement.takes("*"):
         return Action.INSERT, None
     names = [_column_path((name,), sides, table)[0] for name in statement.names()]
     statement.needs("VALUES")
-    texts = ["NULL" if part.upper() == "DEFAULT" else part for part in statement.listed()]
-    values = [_qualified(text, alone, sides, table, frame) for text in texts]
+    statement.needs("(")
+    values = []
+    while not statement.takes(")"):
+        expression = statement.expression(",")
+        # A null becomes the column's default when it is inserted, and stays null in an update.
+        values.append(None if _is_default(expression) else _value(expression, sides, match))
+        statement.takes(",")
     if len(names) != len(values):
         statement.refuse(f"{counted(len(names), 'column')} and {counted(len(values), 'value')}")
     return Action.INSERT, dict(zip(names, values, strict=True))
 
 
 def _assigned(
-    statement: Statement,
-    sides: Sides,
-    table: Table,
-    ends: tuple[str, ...],
-    alone: str | None = None,
-    frame: DataFrame | None = None,
+    statement: Statement, sides: Sides, table: Table, match: Match, ends: tuple[str, ...]
 ) -> dict[str, Any]:
     """Step over "a = x, t.b = y, c.field = z"; return the value of each column."""
     values: dict[str, Any] = {}
@@ -477,15 +491,18 @@ def _assigned(
     while True:
         column, *inner = _column_path(statement.path(), sides, table)
         statement.needs("=")
-        text = statement.expression(",", *ends)
-        value = _qualified(text, alone, sides, table, frame)
+        expression = statement.expression(",", *ends)
         if column in values or (column in fields and not inner):
             statement.refuse(f"column {column!r} is set twice")
         if inner:
-            text = value.text if isinstance(value, SparkSql) else text
-            fields.setdefault(column, {})[tuple(name.lower() for name in inner)] = text
+            path = tuple(name.lower() for name in inner)
+            fields.setdefault(column, {})[path] = expression.text
         else:
-            values[column] = value
+            values[column] = (
+                default_of(table.schema.field(column))
+                if _is_default(expression)
+                else _value(expression, sides, match)
+            )
         if not statement.takes(","):
             break
     schema = spark_schema(table.schema.fields)
@@ -493,8 +510,21 @@ def _assigned(
         if column in values:
             statement.refuse(f"column {column!r} is set twice")
         owner = f"{quoted(sides.target)}.{quoted(column)}"
-        values[column] = SparkSql(text=_struct_text(schema[column].dataType, owner, texts))
+        text = _struct_text(schema[column].dataType, owner, texts)
+        values[column] = SparkSql.parsed(text)
     return values
+
+
+def _value(expression: SparkSql, sides: Sides, match: Match) -> Any:
+    """Return an expression as a clause has it: a column of the source in the engine's own words."""
+    place = sides.place(expression.tree, match) if isinstance(expression.tree, exp.Column) else None
+    if place is None or place[0] != sides.source:
+        return expression
+    return quoted_source(place[1])
+
+
+def _is_default(expression: SparkSql) -> bool:
+    return expression.text.upper() == "DEFAULT"
 
 
 def _struct_text(kind: DataType, owner: str, texts: dict[tuple[str, ...], str]) -> str:
@@ -533,38 +563,3 @@ def _column_path(path: tuple[str, ...], sides: Sides, table: Table) -> tuple[str
         if lower[: len(qualifier)] == qualifier and column.lower() in names:
             return names[column.lower()], *fields
     return (path[-1],)  # no column, which the plan's check names
-
-
-def _qualified(
-    text: str, alone: str | None, sides: Sides, table: Table, frame: DataFrame | None
-) -> Any:
-    """Return an expression whose unqualified columns belong to the only side that its rows have."""
-    tree = parsed_expression(text)
-    if frame is None or tree is None:
-        return SparkSql(text=text)
-    if isinstance(tree, exp.Column) and len(tree.parts) <= 2:
-        names = {name.lower(): name for name in frame.columns}
-        side = tree.table.lower() if tree.table else (alone or "").lower()
-        if side == sides.source.lower() and tree.name.lower() in names:
-            return quoted_source(names[tree.name.lower()])
-    if alone is None:
-        return SparkSql(text=text)
-    owned = frame.columns if alone == sides.source else table.schema.names
-    owned_names = {name.lower() for name in owned}
-    places = set()
-    for column in tree.find_all(exp.Column):
-        first, *fields = column.parts
-        is_side = bool(fields) and first.name.lower() in (
-            sides.target.lower(),
-            sides.source.lower(),
-        )
-        # The names of a subquery are its own.
-        if (
-            first.name.lower() in owned_names
-            and not is_side
-            and column.find_ancestor(exp.Query) is None
-        ):
-            places.add(first.meta["start"])
-    for place in sorted(places, reverse=True):
-        text = f"{text[:place]}{quoted(alone)}.{text[place:]}"
-    return SparkSql(text=text)

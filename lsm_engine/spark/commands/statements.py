@@ -73,6 +73,7 @@ from lsm_engine.spark.statement import (
     with_names,
     with_parameters,
     with_products,
+    word_of,
 )
 from lsm_engine.spark.types import empty_frame, frame_of_rows, quoted
 from lsm_engine.storage.clock import SystemIds
@@ -652,7 +653,7 @@ class _Session:
         self, statement: Statement, index: int, parts: tuple[str, ...]
     ) -> tuple[str, ...]:
         """Return the name here of what Iceberg calls `shop.orders.snapshots`: (shop, orders$snapshots); else the same."""
-        before = statement.tokens[index - 1].text.upper() if index else ""
+        before = word_of(statement.tokens[index - 1]) if index else ""
         if len(parts) < 2 or before not in _BEFORE_A_NAME or self._tables.in_warehouse(parts):
             return parts
         *owner, last = parts
@@ -837,26 +838,18 @@ def _source_of_like(statement: Statement) -> tuple[str, ...] | None:
 
 def _provider(statement: Statement) -> str:
     """Return the format that USING names; "" where none does."""
-    for token, following in pairwise(statement.tokens):
-        if token.text.upper() == "USING":
-            return following.text.lower()
-    return ""
+    place = statement.index_of("USING") + 1
+    return statement.tokens[place].text.lower() if place < len(statement.tokens) else ""
 
 
 def _uses_lsm(statement: Statement) -> bool:
-    return any(
-        token.text.upper() == "USING" and following.text.lower() == _LSM
-        for token, following in zip(statement.tokens, statement.tokens[1:], strict=False)
-    ) and not any(
-        token.text.upper() == "LOCATION" for token in statement.tokens[: _first(statement, "AS")]
+    """Whether a CREATE TABLE names this format, and no location: Spark's catalog has a table of one."""
+    tokens = statement.tokens[: statement.index_of("AS")]
+    has_location = any(
+        word_of(token) == "LOCATION" and following.token_type is TokenType.STRING
+        for token, following in pairwise(tokens)
     )
-
-
-def _first(statement: Statement, word: str) -> int:
-    positions = [
-        index for index, token in enumerate(statement.tokens) if token.text.upper() == word
-    ]
-    return positions[0] if positions else len(statement.tokens)
+    return _provider(statement) == _LSM and not has_location
 
 
 def _escaped(text: str) -> str:
