@@ -61,18 +61,18 @@ class Cluster:
             "spark.ui.showConsoleProgress": "false",
         }
 
-    def run(
+    def program(
         self,
         program: Path,
         *arguments: str,
         settings: dict[str, str],
-        variables: dict[str, str],
-        timeout: float,
-    ) -> subprocess.CompletedProcess:
-        """Run a program as a driver, in the driver's directory, with settings by default.
+        variables: dict[str, str] | None = None,
+    ) -> tuple[list[str], dict[str, str]]:
+        """Return the command and the environment of a program as a driver, with settings by default.
 
-        Executors, too, get the environment variables.
+        It runs in the driver's directory. Executors, too, get the environment variables.
         """
+        variables = variables or {}
         shipped = {f"spark.executorEnv.{name}": value for name, value in variables.items()}
         written = {**self.settings(), **settings, **shipped}
         lines = "".join(f"{key} {value}\n" for key, value in written.items())
@@ -82,8 +82,22 @@ class Cluster:
             "PYSPARK_PYTHON": sys.executable, "SPARK_CONF_DIR": str(self.driver),
             "SPARK_LOCAL_IP": _HOST, "MASTER": self.master, **variables,
         }  # fmt: skip
+        return [sys.executable, str(program), *arguments], environment
+
+    def run(
+        self,
+        program: Path,
+        *arguments: str,
+        settings: dict[str, str],
+        variables: dict[str, str],
+        timeout: float,
+    ) -> subprocess.CompletedProcess:
+        """Run a program as a driver, to its end."""
+        command, environment = self.program(
+            program, *arguments, settings=settings, variables=variables
+        )
         return subprocess.run(
-            [sys.executable, str(program), *arguments], cwd=self.driver, env=environment,
+            command, cwd=self.driver, env=environment,
             capture_output=True, text=True, timeout=timeout, check=False,
         )  # fmt: skip
 
