@@ -406,9 +406,8 @@ def _require_no_external_files(session: TableSession | None) -> None:
 
 def _iceberg_elsewhere(session: TableSession | None) -> Callable[[], None]:
     """Return what deletes the Iceberg metadata of a table that lies outside of its directory, if there is any."""
-    storage = core_options.METADATA_ICEBERG_STORAGE
     with suppress(LsmError):  # a damaged table can be dropped, too
-        if session is not None and session.options[storage] == "hadoop-catalog":
+        if session is not None and session.options.iceberg_location == "catalog-location":
             store: IcebergStore = import_module("lsm_engine.table.iceberg").open_store(session)
             return store.remove_all
     return lambda: None

@@ -489,11 +489,14 @@ class CatalogListener:
             partitioned_by=schema.partition_keys,
         )
 
-    def shown_by_iceberg(self, table: str, current: Callable[[], str | None]) -> None:
+    def shown_by_iceberg(
+        self, table: str, options: Mapping[str, str], current: Callable[[], str | None]
+    ) -> None:
         """Name the Iceberg metadata of a table for readers of Iceberg's JDBC catalog."""
         # A catalog in memory has no other readers.
         if not self.names.database.is_in_memory:
-            self.names.replace_iceberg_location(TableName.parse(table), current)
+            name = TableName.parse(table)
+            self.names.replace_iceberg_location(name, name.in_iceberg(options), current)
 
     def committed_beside_others(self, table: str, published: PublishedSnapshot) -> None:
         """Record a snapshot that a rename of another client may replace later."""

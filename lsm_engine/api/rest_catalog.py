@@ -152,7 +152,9 @@ class RemoteListener:
         """Have the server copy the options."""
         self.sync(table)
 
-    def shown_by_iceberg(self, table: str, current: Callable[[], str | None]) -> None:
+    def shown_by_iceberg(
+        self, table: str, options: Mapping[str, str], current: Callable[[], str | None]
+    ) -> None:
         """Have the server name the newest Iceberg metadata."""
         self.sync(table)
 

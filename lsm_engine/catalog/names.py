@@ -4,10 +4,13 @@ import hashlib
 import os
 import re
 import unicodedata
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Self
 
 from lsm_engine.base.errors import ErrorKind, InvalidInputError
 from lsm_engine.base.record import record
+from lsm_engine.options.core_options import METADATA_ICEBERG_DATABASE, METADATA_ICEBERG_TABLE
 from lsm_engine.planning.names import BIDI_CONTROLS, MAIN_BRANCH
 from lsm_engine.storage.location import DATABASE_SUFFIX, plain_path, scheme_of
 
@@ -60,6 +63,14 @@ class TableName:
         check_database_name(self.database)
         check_table_name(self.table)
         return self
+
+    def in_iceberg(self, options: Mapping[str, str]) -> Self:
+        """Return the name by which readers of Iceberg's JDBC catalog find the table, by its options or their copy."""
+        return replace(
+            self,
+            database=options.get(METADATA_ICEBERG_DATABASE.key) or self.database,
+            table=options.get(METADATA_ICEBERG_TABLE.key) or self.table,
+        )
 
     @property
     def text(self) -> str:

@@ -717,6 +717,7 @@ class SqlCatalog:
         """
 
         def work(connection: Connection) -> bool:
+            self._delete_iceberg_rows(connection, name)
             deleted = connection.execute(
                 delete(PAIMON_TABLES).where(*self._rows.of_table(PAIMON_TABLES, name))
             )
@@ -726,7 +727,6 @@ class SqlCatalog:
                 return False
             for model in (PAIMON_TABLE_PROPERTIES, TABLES):
                 connection.execute(delete(model).where(*self._rows.of_table(model, name)))
-            self._delete_iceberg_rows(connection, name)
             mark()
             return True
 
@@ -734,17 +734,20 @@ class SqlCatalog:
 
     # ---- rows of Iceberg's JDBC catalog ---------------------------------------------------------
 
-    def replace_iceberg_location(self, name: TableName, current: Callable[[], str | None]) -> None:
+    def replace_iceberg_location(
+        self, name: TableName, shown_name: TableName, current: Callable[[], str | None]
+    ) -> None:
         """Name the Iceberg metadata of a table for readers of Iceberg's JDBC catalog, such as pyiceberg's `SqlCatalog`.
 
-        `current` returns the location of the newest version; None: there is no metadata. It is asked once the table's
-        row is locked, so that the last of several processes names the newest. Raises StorageError if others keep the lock.
+        `shown_name`: the name that they find it by. `current` returns the location of the newest version; None: there
+        is no metadata. It is asked once the table's row is locked, so that the last of several processes names the
+        newest. Raises StorageError if others keep the lock, AlreadyExistsError if the name is that of another table.
         """
 
-        row = {"key": self.catalog_key, "database": name.database, "table": name.table}
+        row = self._iceberg_row(shown_name)
 
         def work(had_tables: bool, connection: Connection) -> bool:  # noqa: FBT001
-            if connection.execute(_TABLE_ROW, row).first() is None:
+            if connection.execute(_TABLE_ROW, self._iceberg_row(name)).first() is None:
                 return had_tables  # dropped, or renamed, in between
             location = current()
             if not had_tables:
@@ -756,6 +759,16 @@ class SqlCatalog:
             former_location = connection.execute(_ICEBERG_LOCATION, row).scalar()
             if former_location == location:
                 return True
+            is_taken = former_location is not None and not _is_of(name, former_location)
+            if location is None and is_taken:
+                return True
+            if is_taken or (shown_name != name and self._rows.has_table(connection, shown_name)):
+                raise AlreadyExistsError(
+                    "readers of Iceberg know another table by this name; set 'metadata.iceberg.table' to a name of "
+                    "its own",
+                    table=name.text,
+                    name=shown_name.text,
+                )
             # Updates of the row are refused: they are commits of other engines. SQLite's REPLACE deletes it, too.
             if location is None or self.database.dialect != "sqlite":
                 connection.execute(_WITHOUT_ICEBERG, row)
@@ -769,10 +782,18 @@ class SqlCatalog:
         self._has_iceberg_tables = self._hurried.write(partial(work, had_tables))
 
     def _delete_iceberg_rows(self, connection: Connection, *names: TableName) -> None:
-        if inspect(connection).has_table(ICEBERG_TABLES.name):
-            for name in names:
-                row = {"key": self.catalog_key, "database": name.database, "table": name.table}
-                connection.execute(_WITHOUT_ICEBERG, row)
+        if not inspect(connection).has_table(ICEBERG_TABLES.name):
+            return
+        for name in names:
+            options = self._rows.table_properties(connection, name) or {}
+            for shown_name in {name, name.in_iceberg(options)}:
+                row = self._iceberg_row(shown_name)
+                location = connection.execute(_ICEBERG_LOCATION, row).scalar()
+                if location is not None and _is_of(name, location):
+                    connection.execute(_WITHOUT_ICEBERG, row)
+
+    def _iceberg_row(self, name: TableName) -> dict[str, str]:
+        return {"key": self.catalog_key, "database": name.database, "table": name.table}
 
     # ---- inside a transaction -------------------------------------------------------------------
 
@@ -794,6 +815,18 @@ class SqlCatalog:
         if properties is None:
             raise self._rows.no_such_table(connection, name)
         return TableInfo(name=name, location=self.table_location(name), properties=properties)
+
+
+def _is_of(name: TableName, location: str) -> bool:
+    """Whether a location of Iceberg metadata is that of a table: in its directory, or in the warehouse's."""
+    directory = location.rpartition("/")[0]
+    database = f"{name.database}{DATABASE_SUFFIX}"
+    return directory.endswith(
+        (
+            f"/{database}/{name.table}/metadata",
+            f"/iceberg/{name.database}/{name.table}/metadata",
+        )
+    )
 
 
 def _only_key(connection: Connection) -> str:

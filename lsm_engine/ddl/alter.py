@@ -54,6 +54,7 @@ _DETAILS = (
 _COMBINE = (*_RULES, *_DETAILS)
 """How options end by which several versions of a key become one."""
 _IGNORE = "ignore-retract"
+_ICEBERG_NAMES = (core_options.METADATA_ICEBERG_DATABASE, core_options.METADATA_ICEBERG_TABLE)
 
 
 def alter(session: TableSession, changes: Sequence[SchemaChange]) -> TableSchema:
@@ -79,11 +80,14 @@ def alter(session: TableSession, changes: Sequence[SchemaChange]) -> TableSchema
 
 def _move_iceberg(before: TableSession, after: TableSession) -> None:
     """Have the Iceberg metadata follow a change of schema; where it has another place, or none, the former one is deleted."""
-    storage = core_options.METADATA_ICEBERG_STORAGE
     if before.paths.branch_name:
         return
-    if before.options.writes_iceberg and before.options[storage] != after.options[storage]:
-        import_module("lsm_engine.table.iceberg").remove(before)
+    if before.options.writes_iceberg:
+        iceberg = import_module("lsm_engine.table.iceberg")
+        if before.options.iceberg_location != after.options.iceberg_location:
+            iceberg.remove(before)
+        elif any(before.options[name] != after.options[name] for name in _ICEBERG_NAMES):
+            iceberg.notify(before, None)
     after.follow_iceberg()
 
 

@@ -361,7 +361,8 @@ def check_iceberg(schema: TableSchema) -> None:
 def check_format_version(before: TableSchema, after: TableSchema) -> None:
     """Raise InvalidOptionError where Iceberg metadata that stays in its place would get an older format version."""
     storage = core_options.METADATA_ICEBERG_STORAGE
-    stays = before.options.writes_iceberg and before.options[storage] == after.options[storage]
+    location = before.options.iceberg_location
+    stays = location is not None and location == after.options.iceberg_location
     version = format_version_of(before)
     # Older snapshots have manifests of their version, and row ids that are not given twice.
     if stays and format_version_of(after) < version:

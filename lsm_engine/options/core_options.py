@@ -32,6 +32,7 @@ from lsm_engine.options.option import (
     parse_bool,
     parse_lag,
     per_level,
+    single_name,
 )
 
 READ = ExternalAccess.READ
@@ -470,6 +471,19 @@ METADATA_ICEBERG_STORAGE = Option(
     parse=one_of(("disabled", "table-location", "hadoop-catalog", "hive-catalog", "rest-catalog")),
     default="disabled", supported=_is("table-location", "hadoop-catalog"),
     doc="Whether each commit writes Iceberg metadata of the same data files, and where: in `metadata` of the table's directory, or in `iceberg/<database>/<table>/metadata` of the warehouse (docs/iceberg.md).",
+)  # fmt: skip
+METADATA_ICEBERG_STORAGE_LOCATION = Option(
+    key="metadata.iceberg.storage-location", parse=optional(one_of(("table-location", "catalog-location"))),
+    default=None, default_text="by `metadata.iceberg.storage`",
+    doc="The folder of the Iceberg metadata, where it is not to be that of `metadata.iceberg.storage`: `metadata` of the table's directory, or `iceberg/<database>/<table>/metadata` of the warehouse.",
+)  # fmt: skip
+METADATA_ICEBERG_DATABASE = Option(
+    key="metadata.iceberg.database", parse=optional(single_name), default=None, default_text="the table's",
+    doc="The database by which readers of Iceberg's JDBC catalog find the table. The folder of the metadata stays.",
+)  # fmt: skip
+METADATA_ICEBERG_TABLE = Option(
+    key="metadata.iceberg.table", parse=optional(single_name), default=None, default_text="the table's",
+    doc="The name by which readers of Iceberg's JDBC catalog find the table. The folder of the metadata stays.",
 )  # fmt: skip
 METADATA_ICEBERG_FORMAT_VERSION = Option(
     key="metadata.iceberg.format-version", parse=optional(between(2, 3)), default=None, default_text="3 with deletion vectors, else 2",

@@ -167,11 +167,6 @@ _WRITING: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("commit.custom-listeners", "others rely on being called after each commit", ("",)),
     ("tag.callbacks", "others rely on being called after each tag", ("",)),
     ("global-index.external-path", "new rows would not be in the indexes outside the table", ()),
-    (
-        "metadata.iceberg.storage-location",
-        "Iceberg metadata would have to lie elsewhere than `metadata.iceberg.storage` says",
-        (),
-    ),
     ("log.system", "rows have to go to a log as well", ("none",)),
     ("metastore.partitioned-table", "new partitions have to be registered in a metastore", _OFF),
     ("metastore.tag-to-partition", "tags have to be registered in a metastore", ()),

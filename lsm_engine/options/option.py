@@ -185,6 +185,14 @@ def names(text: str) -> tuple[str, ...]:
     return tuple(part.strip() for part in text.split(",") if part.strip())
 
 
+def single_name(text: str) -> str:
+    """Return the name of a database or table; several of them, or a path, are a ValueError."""
+    name = text.strip()
+    if not name or any(character in name for character in "./\\;,$"):
+        raise ValueError("give one name, without dots, slashes and semicolons")
+    return name
+
+
 def per_level(parse: Callable[[str], T]) -> Callable[[str], tuple[tuple[int, T], ...]]:
     """Return a parser of `level:value,level:value`; a level may be named once."""
 

@@ -117,6 +117,15 @@ class TableOptions:
         return self[core_options.METADATA_ICEBERG_STORAGE] != "disabled"
 
     @property
+    def iceberg_location(self) -> str | None:
+        """Where Iceberg metadata lies: `table-location` or `catalog-location`; None: there is none."""
+        storage = self[core_options.METADATA_ICEBERG_STORAGE]
+        if storage == "disabled":
+            return None
+        by_storage = "table-location" if storage == "table-location" else "catalog-location"
+        return self[core_options.METADATA_ICEBERG_STORAGE_LOCATION] or by_storage
+
+    @property
     def indexed_columns(self) -> tuple[IndexedColumn, ...]:
         """The columns of which each new data file has an index, for each of its types."""
         return tuple(

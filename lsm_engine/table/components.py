@@ -2,7 +2,7 @@
 
 import os
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import field
@@ -10,12 +10,14 @@ from functools import partial
 from itertools import chain, islice
 from typing import Any, Protocol, TypeAlias, TypeVar, runtime_checkable
 
+from lsm_engine.base.errors import UnsupportedError
 from lsm_engine.base.record import record
 from lsm_engine.format.commit_message import CommitMessage
 from lsm_engine.format.manifest import ManifestEntry, ManifestFileMeta, StoredKeys
 from lsm_engine.format.snapshot import Snapshot
 from lsm_engine.storage.clock import Clock, IdSource, SystemClock, SystemIds
 from lsm_engine.storage.file_io import FileIO
+from lsm_engine.storage.location import plain_path, scheme_of
 from lsm_engine.storage.locks import directory_lock
 from lsm_engine.storage.options import NO_OPTIONS, StorageOptions
 from lsm_engine.table.bucket_context import Staging
@@ -245,8 +247,13 @@ class TableListener(Protocol):
         """A new schema is in force."""
         ...
 
-    def shown_by_iceberg(self, table: str, current: Callable[[], str | None]) -> None:
-        """Iceberg metadata was written, or deleted. `current` returns the location of the newest version, if any."""
+    def shown_by_iceberg(
+        self, table: str, options: Mapping[str, str], current: Callable[[], str | None]
+    ) -> None:
+        """Iceberg metadata was written, or deleted. `current` returns the location of the newest version, if any.
+
+        `options`: those of the table, which may give readers of Iceberg another name for it.
+        """
         ...
 
     def committed_beside_others(self, table: str, published: PublishedSnapshot) -> None:
@@ -356,3 +363,17 @@ class Components:
     listeners: tuple[TableListener, ...] = ()
     skipped_picks: SkippedPicks = field(default_factory=SkippedPicks)
     commit_turns: CommitTurns = field(default_factory=CommitTurns)
+
+    def absolute_location(self) -> str:
+        """Return where the table lies, as readers of Iceberg name it: an absolute path, or a location with a scheme.
+
+        Raises UnsupportedError for a table that was opened without a location.
+        """
+        if not self.location:
+            raise UnsupportedError(
+                "Iceberg metadata names files by their location, and this table was opened without one; open it by "
+                "open_table or a catalog"
+            )
+        if scheme_of(self.location) is not None:
+            return self.location.rstrip("/")
+        return os.path.abspath(plain_path(self.location))

@@ -5,7 +5,6 @@ It decides and fails no commit. What a crash or another client's commits left be
 """
 
 import logging
-import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property, partial
@@ -107,7 +106,7 @@ from lsm_engine.planning.tags import is_lock
 from lsm_engine.storage.bulk import results_of
 from lsm_engine.storage.file_io import FileIO, FileStatus
 from lsm_engine.storage.local import LocalFileIO
-from lsm_engine.storage.location import DATABASE_SUFFIX, plain_path, scheme_of
+from lsm_engine.storage.location import DATABASE_SUFFIX
 from lsm_engine.storage.warehouse import open_directory, undurable
 from lsm_engine.table.branches import branches, on_branch
 from lsm_engine.table.bucket_context import BucketContext
@@ -116,6 +115,7 @@ from lsm_engine.types.table_schema import TableSchema
 
 log = logging.getLogger(__name__)
 _STORAGE = core_options.METADATA_ICEBERG_STORAGE
+_LOCATION = core_options.METADATA_ICEBERG_STORAGE_LOCATION
 _RACES = 10
 _LEVEL = "lsm.level"
 _SNAPSHOTS_MAX = 100
@@ -297,37 +297,23 @@ class IcebergStore:
 
 def open_store(session: TableSession) -> IcebergStore:
     """Return the store of a table's Iceberg metadata; raises UnsupportedError where it has no place."""
-    location = absolute_location(session)
+    location = session.components.absolute_location()
     file_io = undurable(
         session.file_io
     )  # it can be written again, so that no commit waits for the disk
-    if session.options[_STORAGE] != "hadoop-catalog":
+    if session.options.iceberg_location != "catalog-location":
         return IcebergStore(file_io, location)
     warehouse, _, folder = location.rpartition("/")[0].rpartition("/")
     database = folder.removesuffix(DATABASE_SUFFIX)
     if database == folder or not warehouse:
         raise UnsupportedError(
-            f"{_STORAGE.key!r} = 'hadoop-catalog' needs a table in a warehouse, <warehouse>/<database>.db/<table>; "
-            "use 'table-location'",
+            "Iceberg metadata in the warehouse needs a table in one, <warehouse>/<database>.db/<table>; set "
+            f"{_LOCATION.key!r} to 'table-location'",
             location=location,
-            option=_STORAGE.key,
+            option=_LOCATION.key,
         )
     root = f"{warehouse}/iceberg/{database}/{location.rpartition('/')[2]}"
     return IcebergStore(undurable(open_directory(root, storage=session.components.storage)), root)
-
-
-def absolute_location(session: TableSession) -> str:
-    """Return where the table lies, as readers of Iceberg name it: an absolute path, or a location with a scheme."""
-    location = session.components.location
-    if not location:
-        raise UnsupportedError(
-            "Iceberg metadata names files by their location, and this table was opened without one; open it by "
-            "open_table or a catalog",
-            option=_STORAGE.key,
-        )
-    if scheme_of(location) is not None:
-        return location.rstrip("/")
-    return os.path.abspath(plain_path(location))
 
 
 def follow(session: TableSession, *, with_branches: bool = False) -> None:
@@ -402,13 +388,13 @@ def _written(
         if is_dropped:
             _remove_of_dropped(newest, store)
             raise newest.identity.dropped()
-        if altered.options[_STORAGE] != newest.options[_STORAGE]:
+        if altered.options.iceberg_location != newest.options.iceberg_location:
             store.remove_all()
         elif shown is not None and not shows(shown, snapshot):
             # It was rolled back before this version was written, or keys were forgotten that the version may hold.
             stale.update(attempt.written)
         elif altered.schema.id == newest.schema.id:
-            _notify(newest, store)
+            notify(newest, store)
             if stale:
                 store.remove(stale - _named_paths(store, metadata))
             return metadata
@@ -423,7 +409,8 @@ def _written(
 def _remove_of_dropped(session: TableSession, store: IcebergStore) -> None:
     """Delete the metadata of a table that is dropped; a new one of its name, in the same place, is shown again."""
     successor = session.schemas.latest()
-    if successor is None or successor.options[_STORAGE] != session.options[_STORAGE]:
+    place = session.options.iceberg_location
+    if successor is None or successor.options.iceberg_location != place:
         store.remove_all()
         # One that was made just now may have lost its metadata by that.
         successor = session.schemas.latest()
@@ -435,17 +422,23 @@ def remove(session: TableSession) -> None:
     """Delete the Iceberg metadata: nothing keeps it in step any more."""
     store = open_store(session)
     store.remove_all()
-    _notify(session, store)
+    notify(session, store)
 
 
-def _notify(session: TableSession, store: IcebergStore) -> None:
-    """Notify every listener of the newest version; a failure is logged, and the next version notifies again."""
+def notify(session: TableSession, store: IcebergStore | None) -> None:
+    """Notify every listener of the newest version; a failure is logged, and the next version notifies again.
+
+    `store` None: readers no longer find the metadata by the name of these options.
+    """
 
     def current() -> str | None:
-        version = store.hinted_version()
-        return None if version is None else store.location_of(metadata_path(version))
+        version = store and store.hinted_version()
+        return store.location_of(metadata_path(version)) if store and version is not None else None
 
-    session.notify_listeners(lambda listener: listener.shown_by_iceberg(session.name, current))
+    texts = session.options.texts
+    session.notify_listeners(
+        lambda listener: listener.shown_by_iceberg(session.name, texts, current)
+    )
 
 
 def sweep(session: TableSession) -> int:
@@ -569,7 +562,7 @@ class MetadataSync:
                     tag.name, f"another state of snapshot {tag.snapshot.id} is shown"
                 )
         state = FaceState(
-            location=absolute_location(session),
+            location=session.components.absolute_location(),
             table_uuid=self._uuid(before, has_valid=bool(valid)),
             format_version=self.layout.format_version,
             schema=self.schema,
@@ -694,7 +687,11 @@ class MetadataSync:
         members, shown = before.members, before.current
         if self.rebuild or shown is None or shown["snapshot-id"] > snapshot.id:
             return None
-        same = (absolute_location(self.session), self.layout.format_version, self.schema.id)
+        same = (
+            self.session.components.absolute_location(),
+            self.layout.format_version,
+            self.schema.id,
+        )
         if same != (members["location"], members["format-version"], members["current-schema-id"]):
             return None
         # Otherwise files of several levels are shown, which change with any file of their buckets.
@@ -713,7 +710,10 @@ class MetadataSync:
 
     def _may_go_on(self, before: TableMetadata) -> bool:
         """Whether snapshots of a version may stay as they are shown."""
-        return not self.rebuild and before.members["location"] == absolute_location(self.session)
+        return (
+            not self.rebuild
+            and before.members["location"] == self.session.components.absolute_location()
+        )
 
     def _valid(self, before: TableMetadata, tags: Sequence[Tag]) -> list[JsonObject]:
         """Return the snapshots of a version that are still what they were, as after a rollback."""
@@ -1063,7 +1063,7 @@ class MetadataSync:
 
     def _data_location(self, partition: bytes, bucket: int, name: str) -> str:
         path = self._context.data_file(partition, bucket, name)
-        return f"{absolute_location(self.session)}/{path}"
+        return f"{self.session.components.absolute_location()}/{path}"
 
     def _partitions(self, stored: Sequence[bytes]) -> dict[bytes, tuple[PlainValue, ...]]:
         distinct = list(dict.fromkeys(stored))

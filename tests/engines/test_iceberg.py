@@ -41,6 +41,8 @@ from tests.engines.iceberg_readers import (
 )
 
 STORAGE = "metadata.iceberg.storage"
+STORAGE_LOCATION = "metadata.iceberg.storage-location"
+DATABASE, TABLE = "metadata.iceberg.database", "metadata.iceberg.table"
 IN_TABLE = {STORAGE: "table-location"}
 VECTORS = IN_TABLE | {"deletion-vectors.enabled": "true", "deletion-vectors.bitmap64": "true"}
 COLUMNS = pa.schema(
@@ -1318,6 +1320,79 @@ def test_the_row_goes_with_the_option_and_comes_again(tmp_path):
     table = lsm.open_catalog(str(tmp_path)).table("shop.orders")
     table.alter(lsm.SetOption(STORAGE, "hadoop-catalog"))
     assert named.load_table("shop.orders").scan().to_arrow().num_rows == 1
+
+
+def test_the_metadata_lies_where_the_storage_location_says(tmp_path):
+    options = COMPATIBLE | {STORAGE: "hadoop-catalog", STORAGE_LOCATION: "table-location"}
+    table = create(tmp_path, SMALL, options=options)
+    table.upsert(small(1))
+    assert (tmp_path / "shop.db/orders/metadata/version-hint.text").exists()
+    assert not (tmp_path / "iceberg").exists()
+    table.alter(lsm.SetOption(STORAGE_LOCATION, "catalog-location"))
+    assert not (tmp_path / "shop.db/orders/metadata/version-hint.text").exists()
+    location = str(tmp_path / "iceberg/shop/orders/metadata")
+    table = lsm.open_catalog(str(tmp_path)).table("shop.orders")
+    assert table.inspect.iceberg().metadata_location.startswith(location)
+    table.upsert(small(2))
+    rows = by_name(tmp_path).load_table("shop.orders").scan().to_arrow()
+    assert in_order(rows.cast(SMALL)) == in_order(table.to_arrow())
+    # The same by the other storage, as Java has it.
+    table.alter(lsm.SetOption(STORAGE, "table-location"))
+    assert table.inspect.iceberg().metadata_location.startswith(location)
+    with lsm.open_catalog(str(tmp_path)) as catalog:
+        catalog.drop_table("shop.orders")
+    assert not list((tmp_path / "iceberg").rglob("*.json"))
+    with pytest.raises(lsm.InvalidOptionError, match=STORAGE_LOCATION):
+        create(tmp_path, SMALL, options=options | {STORAGE_LOCATION: "/elsewhere"})
+
+
+def test_readers_find_a_table_by_the_name_of_its_options(tmp_path):
+    alias = {DATABASE: "lake", TABLE: "sales"}
+    table = create(tmp_path, SMALL, options=COMPATIBLE | alias)
+    table.upsert(small(1, 2))
+    named = by_name(tmp_path)
+    assert named.list_tables("lake") == [("lake", "sales")]
+    assert not named.table_exists("shop.orders")
+    assert named.load_table("lake.sales").scan().to_arrow().num_rows == 2
+    # Another name in the place of this one.
+    table.alter(lsm.SetOption(TABLE, "revenue"))
+    assert named.list_tables("lake") == [("lake", "revenue")]
+    table = lsm.open_catalog(str(tmp_path)).table("shop.orders")
+    table.alter(lsm.RemoveOption(DATABASE), lsm.RemoveOption(TABLE))
+    assert named.list_tables("shop") == [("shop", "orders")]
+    assert not named.table_exists("lake.revenue")
+    table = lsm.open_catalog(str(tmp_path)).table("shop.orders")
+    table.alter(*(lsm.SetOption(key, text) for key, text in alias.items()))
+    with lsm.open_catalog(str(tmp_path)) as catalog:
+        catalog.rename_table("shop.orders", "shop.later")
+        assert named.list_tables("lake") == [("lake", "sales")]
+        loaded = named.load_table("lake.sales")
+        assert loaded.scan().to_arrow().num_rows == 2
+        catalog.drop_table("shop.later")
+    assert not named.table_exists("lake.sales")
+    assert not named.table_exists("shop.later")
+    for name in ("a;b", "a.b", "a/b"):
+        with pytest.raises(lsm.InvalidOptionError, match=TABLE):
+            create(tmp_path, SMALL, options=COMPATIBLE | {TABLE: name})
+
+
+def test_a_name_that_readers_know_stays_with_its_table(tmp_path, caplog):
+    catalog = lsm.open_catalog(str(tmp_path))
+    orders = catalog.create_table("shop.orders", SMALL, ["k"], options=COMPATIBLE)
+    orders.upsert(small(1))
+    copy = catalog.create_table("shop.copy", SMALL, ["k"], options=COMPATIBLE | {TABLE: "orders"})
+    copy.upsert(small(2, 3))
+    assert "readers of Iceberg know another table by this name" in caplog.text
+    named = by_name(tmp_path)
+    assert named.load_table("shop.orders").scan().to_arrow().num_rows == 1
+    # A table of pyiceberg's own, in the same database.
+    own = named.create_table(("shop", "mine"), SMALL, location=str(tmp_path / "mine"))
+    copy.alter(lsm.SetOption(TABLE, "mine"))
+    catalog.table("shop.copy").upsert(small(4))
+    assert named.load_table("shop.mine").metadata_location == own.metadata_location
+    catalog.drop_table("shop.copy")
+    assert named.load_table("shop.orders").scan().to_arrow().num_rows == 1
+    assert named.load_table("shop.mine").metadata_location == own.metadata_location
 
 
 def test_a_commit_of_another_engine_is_refused(tmp_path):

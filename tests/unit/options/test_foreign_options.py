@@ -38,7 +38,7 @@ OF_MASTER = {
         write.data-evolution.update-conflict-retry.max-attempts write.data-evolution.update-conflict-retry.wait-ms
         write.hive-style-dynamic-partition.enabled write.use-v2-write
     """,
-    Verdict.REFUSES_WRITING: "commit.custom-listeners metadata.iceberg.storage-location",
+    Verdict.REFUSES_WRITING: "commit.custom-listeners",
 }
 """Options of Flink and Spark, and of Iceberg metadata, in the sources of August 2026."""
 OF_2_0 = {
