@@ -432,7 +432,7 @@ def notify(session: TableSession, store: IcebergStore | None) -> None:
     """
 
     def current() -> str | None:
-        version = store and store.hinted_version()
+        version = None if store is None else store.hinted_version()
         return store.location_of(metadata_path(version)) if store and version is not None else None
 
     texts = session.options.texts
