@@ -1,14 +1,19 @@
 """Repair operations: each returns its plan, and acts only with `dry_run=False`."""
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain, takewhile
 from operator import attrgetter
 
 import pyarrow as pa
 
-from lsm_engine.base.errors import CorruptFileError, LsmError, NotFoundError
+from lsm_engine.base.errors import (
+    CommitConflictError,
+    CorruptFileError,
+    LsmError,
+    NotFoundError,
+)
 from lsm_engine.base.record import record
 from lsm_engine.base.units import counted
 from lsm_engine.commit.commit import propose
@@ -17,6 +22,7 @@ from lsm_engine.compact.bucket import GroupCopier, run_tasks
 from lsm_engine.format.checksum import checksum_of
 from lsm_engine.format.commit_message import CommitMessage, CompactIncrement
 from lsm_engine.format.data_file import DataFileMeta
+from lsm_engine.format.json_object import READ_MAX
 from lsm_engine.format.manifest import ManifestEntry, ManifestFileMeta
 from lsm_engine.format.snapshot import Snapshot
 from lsm_engine.format.tag import Tag
@@ -39,12 +45,15 @@ from lsm_engine.maintenance.recovery import (
     sections_of,
     write_older_rows,
 )
+from lsm_engine.maintenance.rollback import ROLLING_BACK
 from lsm_engine.maintenance.verify import verify
-from lsm_engine.metadata.publishing import stable_listing
+from lsm_engine.metadata.publishing import deleted, stable_listing
+from lsm_engine.metadata.snapshots import current_content
 from lsm_engine.metadata.trash import TrashStore
 from lsm_engine.options import core_options
 from lsm_engine.options.modes import CommitKind, EntryKind, FileSource
 from lsm_engine.planning.commit import plan_rewrite
+from lsm_engine.planning.ownership import same_state
 from lsm_engine.planning.proposal import (
     CommitIdentity,
     LiveChange,
@@ -53,7 +62,13 @@ from lsm_engine.planning.proposal import (
     overwriting,
 )
 from lsm_engine.planning.retention import NO_LIMIT, Retention
-from lsm_engine.planning.snapshot_chain import adds_up, follows, is_built_on, named_base
+from lsm_engine.planning.snapshot_chain import (
+    adds_up,
+    follows,
+    is_built_on,
+    named_base,
+    rollback_target,
+)
 from lsm_engine.planning.tags import without_changelog
 from lsm_engine.storage.paths import EARLIEST, LATEST
 from lsm_engine.table import branches, tags
@@ -404,24 +419,72 @@ def repair_earliest_snapshot(session: TableSession, *, dry_run: bool) -> RepairR
             break
         oldest_whole = number
     if ids and oldest_whole is None:
+        _refuse_changed(session, ids)
         raise CorruptFileError(
             "the newest snapshot is broken itself; roll back to one that verify finds whole",
             file=session.paths.snapshot_file(ids[-1]),
         )
     broken = [number for number in ids if oldest_whole is not None and number < oldest_whole]
+    paths = [session.paths.snapshot_file(number) for number in broken]
     hint = session.snapshots.earliest_hint()
     is_wrong = oldest_whole is not None and hint is not None and hint != oldest_whole
     if oldest_whole is not None and not dry_run:
+        files = _files_of_now(session, paths)
+        # A rollback returns to what is below its marker, and gives ids to others.
+        _refuse_while_rolled_back(session, snapshots[-1])
         session.notify_removing()
         # EARLIEST moves first, as in an expiry: a stop leaves smaller ids passed.
-        session.snapshots.hint_earliest(oldest_whole)
-        for number in broken:
-            session.snapshots.delete(number)
+        session.snapshots.lower_earliest(oldest_whole)
+        # A rollback creates its sign, then reads EARLIEST: one of the two sees the other.
+        _refuse_while_rolled_back(session, snapshots[-1])
+        _delete_as_read(session, files)
         _notify(session, "snapshots below the oldest whole one", broken)
-    paths = [session.paths.snapshot_file(number) for number in broken]
     if not paths and is_wrong:
         paths.append(session.paths.snapshot_hint(EARLIEST))
     return RepairReport(what="broken snapshots", found=tuple(paths), dry_run=dry_run)
+
+
+def _refuse_changed(session: TableSession, ids: Sequence[int]) -> None:
+    """Raise where snapshots are missing because the table was renamed, dropped or rolled back since they were listed."""
+    session.identity.require_there()
+    if session.snapshots.listed_ids()[-1:] != [*ids[-1:]]:
+        raise _changed_error(session)
+
+
+def _changed_error(session: TableSession) -> CommitConflictError:
+    return CommitConflictError(
+        "the table is being rolled back, or others have changed its snapshots meanwhile; nothing was deleted, try "
+        "again. If that rollback died, roll back again, which finishes it",
+        table=session.name or None,
+    )
+
+
+def _refuse_while_rolled_back(session: TableSession, newest: Snapshot) -> None:
+    """Raise CommitConflictError if a rollback runs, or has taken `newest`; a damaged tag may be there."""
+    names = session.tags.names()
+    if any(name.startswith(ROLLING_BACK) for name in names) or rollback_target(newest) is not None:
+        raise _changed_error(session)
+    if not same_state(session.snapshots.find_now(newest.id), newest):
+        raise _changed_error(session)
+    session.identity.require_there()
+
+
+def _files_of_now(session: TableSession, paths: Iterable[str]) -> dict[str, bytes]:
+    """Return the contents of files that are there; raises NotFoundError if they may be of another table by now."""
+    contents = {path: current_content(session.file_io, path) for path in paths}
+    session.identity.require_there()
+    return {path: content for path, content in contents.items() if content is not None}
+
+
+def _delete_as_read(session: TableSession, files: Mapping[str, bytes]) -> None:
+    """Delete files whose content nobody has changed: ids are used again by others, and in a table that is made anew."""
+    session.snapshots.forget_newest()
+    for path, content in files.items():
+        # No document is as large, so that this one was not read to its end.
+        if len(content) >= READ_MAX:
+            session.file_io.delete(path)
+        else:
+            deleted(session.file_io, path, expected=content)
 
 
 def repair_latest_snapshot(session: TableSession, *, dry_run: bool) -> RepairReport:
@@ -454,27 +517,33 @@ def repair_latest_snapshot(session: TableSession, *, dry_run: bool) -> RepairRep
         broken = [*reversed(ids)] if begins_anew else broken
         back_to = f"snapshot {tagged.snapshot.id} of tag {tagged.name!r}"
         back_to += ", with which the table begins," if begins_anew else ""
+    paths = [session.paths.snapshot_file(number) for number in broken]
     if not dry_run:
         session.notify_removing()
+        files = _files_of_now(
+            session,
+            # From the top, so that no gap is ever below what can be read.
+            (
+                path
+                for number, path in zip(broken, paths, strict=True)
+                if begins_anew or not stands(session, number)
+            ),
+        )
         # What LATEST names and is not there yet keeps everybody out.
         snapshots.hint_latest(tagged.snapshot.id if tagged else newest or 0, may_skip=False)
-        for number in broken:  # from the top, so that no gap is ever below what can be read
-            if begins_anew or not stands(session, number):
-                snapshots.delete(number)
+        _delete_as_read(session, files)
         if tagged is not None:
             _bring_back(session, tagged.snapshot, begins_anew=begins_anew)
         _notify(session, "snapshots above the newest readable one", broken)
-    paths = [session.paths.snapshot_file(number) for number in broken]
     paths += [] if stray is None else [session.paths.snapshot_hint(LATEST)]
     return RepairReport(what=label, found=tuple(paths), dry_run=dry_run, back_to=back_to)
 
 
 def _bring_back(session: TableSession, snapshot: Snapshot, *, begins_anew: bool) -> None:
     """Make a tag's snapshot the newest; `begins_anew`: and the oldest."""
-    for number in [
-        changelog_id for changelog_id in session.changelogs.ids() if changelog_id >= snapshot.id
-    ]:
-        session.changelogs.delete(number)
+    ids = session.changelogs.ids()
+    above = [session.paths.changelog_file(number) for number in ids if number >= snapshot.id]
+    _delete_as_read(session, _files_of_now(session, above))
     # The snapshots below are deleted: EARLIEST may not name one of them.
     if begins_anew:
         session.snapshots.hint_earliest(snapshot.id)
@@ -503,15 +572,15 @@ def remove_broken_records(session: TableSession, *, dry_run: bool) -> RepairRepo
         *map(session.paths.changelog_file, changelogs),
     ]
     if not dry_run:
-        for name in records:
-            trash.delete(name)
+        files = _files_of_now(
+            session, (path for path in paths_removed if path != session.paths.verified_file)
+        )
         if session.paths.verified_file in paths:
             verified.replace({})
         if changelogs:
             # Before the deletions, so that readers begin above them.
             session.changelogs.hint_earliest(last + 1)
-        for number in changelogs:
-            session.changelogs.delete(number)
+        _delete_as_read(session, files)
     return RepairReport(what="broken records", found=tuple(paths_removed), dry_run=dry_run)
 
 
@@ -575,10 +644,15 @@ def _purge(session: TableSession, identity: CommitIdentity) -> Snapshot | None:
 def _let_go(session: TableSession) -> None:
     """Delete the files of snapshots whose newest state is lost: what they name is unknown."""
     ids = session.snapshots.listed_ids()
-    for number in session.changelogs.ids():
-        session.changelogs.delete(number)
-    for number in ids:  # while LATEST names one of them, the table does not pass for a new one
-        session.snapshots.delete(number)
+    files = _files_of_now(
+        session,
+        (
+            *map(session.paths.changelog_file, session.changelogs.ids()),
+            # While LATEST names one of them, the table does not pass for a new one.
+            *map(session.paths.snapshot_file, ids),
+        ),
+    )
+    _delete_as_read(session, files)
     for hint in (EARLIEST, LATEST):
         session.file_io.delete(session.paths.snapshot_hint(hint))
     _notify(session, "the table was purged", ids)

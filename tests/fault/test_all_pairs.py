@@ -258,6 +258,28 @@ def test_a_rollback_to_a_tag_is_refused_while_an_expiry_deletes_what_it_has_pass
 
 
 @pytest.mark.parametrize(
+    ("ours", "theirs"),
+    [
+        (ROLLING_BACK, "repair the earliest"),
+        (TO_A_TAG, "repair the earliest"),
+        ("repair the earliest", ROLLING_BACK),
+        ("repair the earliest", TO_A_TAG),
+        ("repair the earliest", "expire"),
+    ],
+)
+def test_a_repair_of_earliest_beside_a_rollback_or_an_expiry_loses_no_snapshot(
+    ours: str, theirs: str
+) -> None:
+    """It deleted what was below the marker, the target among it; or it moved EARLIEST back to what had expired."""
+    assert not failed([Combination("objects", "append", ours, (theirs,))])
+
+
+@pytest.mark.parametrize("theirs", ["rename the table", "drop and create"])
+def test_a_repair_beside_a_rename_or_a_drop_reports_no_damage(theirs: str) -> None:
+    assert not failed([Combination("lake", "plain", "repair the earliest", (theirs,))])
+
+
+@pytest.mark.parametrize(
     ("store", "ours", "theirs"),
     [
         ("memory", ROLLING_BACK, "move a tag"),
