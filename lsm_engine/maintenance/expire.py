@@ -105,10 +105,7 @@ def reset_consumer(
                 snapshot_id=next_snapshot_id,
                 earliest_id=first,
             )
-        if session.identity.is_dropped():
-            if session.consumers.take_back(now, before):
-                raise session.identity.dropped()
-            raise session.identity.taken_along(f"consumer {name!r}")
+        session.consumers.require_there(now, before)
         return session.consumers.find(name)
     except StorageError as cause:
         # The consumer stands there: "retry" alone would hide that.

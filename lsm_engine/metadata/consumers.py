@@ -11,6 +11,7 @@ from lsm_engine.format.documents import (
 )
 from lsm_engine.format.json_object import READ_MAX
 from lsm_engine.metadata.publishing import deleted, published, replaced, stable_listing, unclaimed
+from lsm_engine.metadata.schemas import TableIdentity
 from lsm_engine.planning.names import checked_name
 from lsm_engine.storage.bulk import forget_gathered
 from lsm_engine.storage.clock import IdSource
@@ -42,7 +43,15 @@ _TRIES = 100  # moves of others that win before this one is given up
 class ConsumerStore:
     """The positions of the named readers of one table or branch (ConsumerManager)."""
 
-    def __init__(self, file_io: FileIO, paths: TablePaths, ids: IdSource) -> None:
+    def __init__(
+        self,
+        file_io: FileIO,
+        paths: TablePaths,
+        ids: IdSource,
+        identity: TableIdentity | None = None,
+    ) -> None:
+        """`identity`: of the table, which is asked after moves; None: the directory is always the table's."""
+        self._identity = identity
         self._file_io = file_io
         self._paths = paths
         self._ids = ids
@@ -86,11 +95,23 @@ class ConsumerStore:
     def advance(self, name: str, next_snapshot_id: int) -> None:
         """Move a consumer forwards, made if it is new; a position it has passed already changes nothing.
 
-        Call it once what lies before `next_snapshot_id` has been dealt with for good.
+        Call it once what lies before `next_snapshot_id` has been dealt with for good. Raises as `require_there`.
         """
-        self.move(
+        before, after = self.move(
             name, lambda position: next_snapshot_id if (position or 0) < next_snapshot_id else None
         )
+        if after is not None:
+            self.require_there(after, before)
+
+    def require_there(self, consumer: Consumer, before: Consumer | None) -> None:
+        """Raise NotFoundError, a move taken back, where the directory holds another table by now.
+
+        Raises CommitUnknownError where the table was renamed or dropped with the consumer.
+        """
+        if self._identity is not None and self._identity.is_dropped():
+            if self.take_back(consumer, before):
+                raise self._identity.dropped()
+            raise self._identity.taken_along(f"consumer {consumer.name!r}")
 
     def move(
         self, name: str, position: Callable[[int | None], int | None]

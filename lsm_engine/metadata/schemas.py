@@ -176,8 +176,8 @@ class TableIdentity:
     def taken_along(self, file_text: str) -> CommitUnknownError:
         """Return the error for what an operation had made in a directory that was renamed or dropped before its end."""
         return CommitUnknownError(
-            f"the table was renamed or dropped meanwhile, and {file_text} with it; open the table by its new name, and look "
-            "before trying again",
+            f"the table, or its branch, was renamed or dropped meanwhile, and {file_text} with it; open it by its new "
+            "name, and look before trying again",
             table=self._table,
         )
 

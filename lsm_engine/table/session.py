@@ -169,7 +169,7 @@ class TableSession:
     @cached_property
     def consumers(self) -> ConsumerStore:
         """Named readers and how far they are."""
-        return ConsumerStore(self.file_io, self.paths, self.ids)
+        return ConsumerStore(self.file_io, self.paths, self.ids, self.identity)
 
     @cached_property
     def commit_identifiers(self) -> CommitIdentifierStore:

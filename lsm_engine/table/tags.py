@@ -144,7 +144,9 @@ def _of_newest(
     tag = session.tags.create(_new_tag(session, name, newest, lifetime))
     newer = session.snapshots.find_now(newest.id + 1)
     if newer is not None or not same_state(session.snapshots.find_now(newest.id), newest):
-        session.tags.delete(tag)
+        # A branch that is renamed takes the tag along.
+        if not session.tags.delete(tag) and session.identity.is_dropped():
+            raise session.identity.taken_along(f"tag {name!r}")
         return None
     session.follow_iceberg()
     return tag
@@ -216,7 +218,7 @@ def moved(session: TableSession, old: Tag, snapshot: Snapshot, lifetime: int | N
     same = same_tag(old, snapshot)
     with nullcontext() if same else _both_kept(session, old, snapshot):
         tag = session.tags.replace(old, _new_tag(session, old.name, snapshot, lifetime))
-        if tag is not None and not same and is_rolled_back(session, snapshot):
+        if tag is not None and not same and _is_rolled_back_after_move(session, tag):
             tag = _moved_back(session, old, tag)
     if tag is None:
         return None
@@ -231,6 +233,15 @@ def moved(session: TableSession, old: Tag, snapshot: Snapshot, lifetime: int | N
             log.warning("what tag %s named before becomes orphans: %s", old.name, error)
     session.follow_iceberg()
     return tag
+
+
+def _is_rolled_back_after_move(session: TableSession, tag: Tag) -> bool:
+    """Whether a rollback has taken the new snapshot of a tag; CommitUnknownError where the tag moved along with a rename."""
+    try:
+        return is_rolled_back(session, tag.snapshot)
+    except NotFoundError as cause:
+        # No other table has had the old content, which was replaced.
+        raise session.identity.taken_along(f"tag {tag.name!r}") from cause
 
 
 @contextmanager
@@ -424,7 +435,10 @@ def _deleted(session: TableSession, tag: Tag, kind: str) -> bool:
         is_done = _delete(session, tag, kind=kind)
     except (CorruptFileError, NotFoundError) as error:
         # Some retained reference cannot be read, or has been deleted meanwhile: before the tag was deleted, or after.
-        is_done = session.tags.delete(tag) or not session.tags.exists(tag.name)
+        # The tags of a table or branch that was renamed are elsewhere.
+        is_done = session.tags.delete(tag) or not (
+            session.tags.exists(tag.name) or session.identity.is_dropped()
+        )
         if is_done:
             _warn_of_orphans(tag.name, error)
     if is_done:
@@ -714,7 +728,12 @@ def expire_tags(
     if expired and not dry_run:
         session.notify_removing()
         # One that others have given a longer life meanwhile, made anew or deleted is none of these any more.
-        expired = [tag for tag in expired if delete_as_read(session, tag, kind="expire-tags")]
+        expiring = expired
+        expired = [tag for tag in expiring if delete_as_read(session, tag, kind="expire-tags")]
+        if len(expired) < len(expiring) and session.identity.is_dropped():
+            if not expired:
+                raise session.identity.dropped()
+            raise session.identity.taken_along("tags that are over")
     return TagExpiryReport(names=tuple(tag.name for tag in expired), dry_run=dry_run)
 
 

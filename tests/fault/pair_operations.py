@@ -238,6 +238,17 @@ def _drop_and_create(catalog: Catalog) -> object:
     return _append(_create(catalog))
 
 
+def _make_branch_anew(table: Table) -> object:
+    table.delete_branch("side")
+    return table.create_branch("side", "live")
+
+
+def _follow(table: Table) -> list[object]:
+    return [
+        item.snapshot_id for item in table.changes.follow(consumer_id="reader", poll_millis=None)
+    ]
+
+
 class _Staged(BaseException):
     """In the place of the publish of a client's snapshot, whose files are written by then."""
 
@@ -311,6 +322,13 @@ OPERATIONS: Mapping[str, Operation] = {
     "commit on a branch": Operation(lambda table: write(table.branch("side"), 90, 2, "on the branch")),
     "commit on a new branch": Operation(lambda table: write(table.branch("new"), 92, 2, "on the new branch")),
     "tag on a branch": Operation(lambda table: table.branch("side").create_tag("new")),
+    "move a tag on a branch": Operation(lambda table: table.branch("side").replace_tag("done", _live(table))),
+    "rename a tag on a branch": Operation(lambda table: table.branch("side").rename_tag("done", "renamed")),
+    "delete a tag on a branch": Operation(lambda table: table.branch("side").delete_tag("done"), is_deletion=True),
+    "alter a branch": Operation(lambda table: table.branch("side").alter(AddColumn("extra", "INT"))),
+    "create a consumer on a branch": Operation(lambda table: table.branch("side").reset_consumer("new", _live(table))),
+    "make a branch anew": Operation(_make_branch_anew, is_stepwise=True, steps=("delete a branch", "make it again")),
+    "make it again": _of(NO_KIND, lambda table: table.create_branch("side", "live")),
     "expire a branch": Operation(lambda table: expire(table.branch("side")), is_stepwise=True),
     "roll a branch back": Operation(lambda table: table.branch("side").rollback_to(tag="live")),
     "fast-forward": Operation(lambda table: table.fast_forward("ahead"), is_stepwise=True),
@@ -322,6 +340,7 @@ OPERATIONS: Mapping[str, Operation] = {
     # consumers
     "create a consumer": Operation(lambda table: table.reset_consumer("new", _oldest(table))),
     "move a consumer": Operation(lambda table: table.reset_consumer("reader", _oldest(table))),
+    "follow": _of(frozenset({"changelog", "append"}), _follow, is_stepwise=True),
     "delete a consumer": Operation(lambda table: table.reset_consumer("reader", None), is_deletion=True),
     "clear consumers": Operation(lambda table: table.clear_consumers(), is_stepwise=True),
     # history

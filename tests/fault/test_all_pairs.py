@@ -722,3 +722,20 @@ def test_a_rollback_whose_table_was_renamed_tells_how_it_is_finished() -> None:
     unknown = [answer for answer in answers if isinstance(answer, CommitUnknownError)]
     assert unknown
     assert any("roll back to" in str(answer) and "new name" in str(answer) for answer in unknown)
+
+
+@pytest.mark.parametrize(
+    "ours", ["tag on a branch", "move a tag on a branch", "create a consumer on a branch"]
+)
+def test_what_a_rename_of_the_branch_took_along_is_not_reported_as_missing(ours: str) -> None:
+    """The tag was there by the new name of the branch, and its maker said that nothing was changed."""
+    assert not failed([Combination("objects", "plain", ours, ("rename a branch",))])
+
+
+@pytest.mark.parametrize("ours", ["follow", "expire tags"])
+@pytest.mark.parametrize("theirs", ["rename the table", "drop and create"])
+def test_a_reader_or_an_expiry_of_tags_changes_nothing_in_another_table(
+    ours: str, theirs: str
+) -> None:
+    """A consumer got into a table that was made anew; tags whose time was over stayed under the new name without a word."""
+    assert not failed([Combination("lake", "changelog", ours, (theirs,))])
