@@ -79,6 +79,11 @@ class Action(Enum):
     DELETE = "delete"
     INSERT = "insert"
 
+    @property
+    def row_kind(self) -> str:
+        """The kind of the rows that it writes."""
+        return {Action.INSERT: "+I", Action.UPDATE: "+U", Action.DELETE: "-D"}[self]
+
 
 @record
 class Clause:
@@ -91,6 +96,18 @@ class Clause:
     action: Action
     condition: Filter | Computed | None = None
     values: Mapping[str, Any] | None = None
+
+    def assignments(
+        self, table: Iterable[str], source: Iterable[str], *, any_case: bool = False
+    ) -> Mapping[str, Any]:
+        """Return the value of each column that it sets. `any_case`: columns of the source are found in any letters."""
+        if self.action is Action.DELETE:
+            return {}
+        if self.values is not None:
+            return self.values
+        alike = str.lower if any_case else str
+        theirs = {alike(name): name for name in source}
+        return {name: quoted_source(theirs[alike(name)]) for name in table if alike(name) in theirs}
 
 
 class Frame:
@@ -185,7 +202,7 @@ def values_needed(
             needed |= {*deleted_columns(schema)}
             # A delete needs no values beyond those that its record stores.
             continue
-        needed |= {*target} - {*(source if clause.values is None else clause.values)}
+        needed |= {*target} - clause.assignments(target, source).keys()
         for value in (clause.values or {}).values():
             needed |= {*_referenced(value, target, source)}
     return needed
@@ -438,6 +455,13 @@ def quoted_source(name: str) -> str:
     return 'source."' + name.replace('"', '""') + '"'
 
 
+def direct_source(value: Any, source: Iterable[str]) -> str | None:
+    """Return the column of the source that a clause sets a column to as it is; None for any other value."""
+    if not isinstance(value, str):
+        return None
+    return next((name for name in source if value in (f"source.{name}", quoted_source(name))), None)
+
+
 # -- MERGE: match rows of a source with rows of the table, and apply the clauses in one commit -----
 
 Rows = npt.NDArray[np.int64]
@@ -471,9 +495,8 @@ class MergePlan:
         if not self.matches_on(keys) or self.condition is not None:
             return False
         return all(
-            target == source
-            if clause.values is None
-            else clause.values.get(target) in (f"source.{source}", quoted_source(source))
+            direct_source(clause.assignments((target,), (source,)).get(target), (source,))
+            is not None
             for clause in self.clauses
             for target, source in self.on
             if clause.match is Match.NOT_MATCHED
@@ -534,6 +557,15 @@ def check_merge(
     for name in sorted(names):
         schema.field(name)
     check_source(schema.names, source, plan.on, plan.condition, plan.clauses, any_case=any_case)
+    for clause in plan.clauses:
+        values = clause.assignments(schema.names, source, any_case=any_case)
+        lacking = [name for name in schema.primary_keys if name not in values]
+        if clause.action is Action.INSERT and lacking:
+            raise InvalidInputError(
+                f"inserted rows need a value for key column {lacking[0]!r}",
+                kind=ErrorKind.INVALID_KEY,
+                column=lacking[0],
+            )
 
 
 def staged(
@@ -721,12 +753,7 @@ class _Changes:
         twice = places[counts > 1]
         if len(twice):
             keys = target.select(self._keys).take(pa.array(twice[:_SHOWN])).to_pylist()
-            raise InvalidInputError(
-                f"several rows of the source would change {counted(len(twice), 'row')} of the table that "
-                "they match; keep one row of the source for each, or add a condition",
-                kind=ErrorKind.INVALID_ROWS,
-                keys=keys,
-            )
+            raise ambiguous_match(len(twice), keys)
 
     def _clause_rows(self, clause: Clause, frame: Frame) -> Iterator[tuple[Action, pa.Table]]:
         # A clause without rows would evaluate its expressions for nothing.
@@ -740,7 +767,7 @@ class _Changes:
 
     def _updated(self, clause: Clause, frame: Frame, rows: pa.Table) -> pa.Table:
         columns = dict(zip(rows.column_names, rows.columns, strict=True))
-        for name, expression in self._values(clause, frame).items():
+        for name, expression in self._values(clause).items():
             value = self._value(name, expression, frame)
             if name in self._keys and not value.equals(one_array(rows.column(name))):
                 raise InvalidInputError(
@@ -757,13 +784,8 @@ class _Changes:
             self._kinds[name], computed(expression, frame, self._columns.field(name))
         )
 
-    def _values(self, clause: Clause, frame: Frame) -> Mapping[str, Any]:
-        if clause.values is not None:
-            return clause.values
-        source = frame.sides["source"]
-        assert source is not None
-        shared = [name for name in self._columns.names if name in source.column_names]
-        return {name: quoted_source(name) for name in shared}
+    def _values(self, clause: Clause) -> Mapping[str, Any]:
+        return clause.assignments(self._columns.names, self._source.column_names)
 
     def _inserted(self, deleted: Sequence[pa.Table]) -> Iterator[pa.Table]:
         frame = Frame(None, self._source.filter(pa.array(~self._is_matched)))
@@ -771,9 +793,9 @@ class _Changes:
         for clause, mask in chosen_clauses(self._plan.clauses, Match.NOT_MATCHED, frame):
             new = frame.filter(mask)
             if new.count:
-                values = self._values(clause, new)
                 columns = {
-                    name: self._value(name, expression, new) for name, expression in values.items()
+                    name: self._value(name, expression, new)
+                    for name, expression in self._values(clause).items()
                 }
                 tables.append(pa.table(columns))
         if not tables:
@@ -784,13 +806,6 @@ class _Changes:
 
     def _refuse_taken(self, rows: pa.Table, deleted: Sequence[pa.Table]) -> None:
         """Refuse keys that two new rows have, or that are in the table and stay there."""
-        lacking = [name for name in self._keys if name not in rows.column_names]
-        if lacking:
-            raise InvalidInputError(
-                f"inserted rows need a value for key column {lacking[0]!r}",
-                kind=ErrorKind.INVALID_KEY,
-                column=lacking[0],
-            )
         keys = rows.select(self._keys)
         # Two new rows of one key would overwrite each other.
         counted = keys.group_by(self._keys, use_threads=False).aggregate([([], "count_all")])
@@ -827,7 +842,6 @@ class _Changes:
             updated=n * (action is Action.UPDATE),
             deleted=n * (action is Action.DELETE),
         )
-        kind = {Action.INSERT: "+I", Action.UPDATE: "+U", Action.DELETE: "-D"}[action]
         columns = [
             rows.column(field.name).cast(field.type)
             if field.name in rows.column_names
@@ -836,7 +850,17 @@ class _Changes:
         ]
         nullable = pa.schema([field.with_nullable(True) for field in self._columns])  # noqa: FBT003
         table = pa.Table.from_arrays(columns, schema=nullable)
-        return table.append_column(ROW_KIND_COLUMN, pa.repeat(pa.scalar(kind), n))
+        return table.append_column(ROW_KIND_COLUMN, pa.repeat(pa.scalar(action.row_kind), n))
+
+
+def ambiguous_match(count: int, keys: Sequence[Mapping[str, Any]]) -> InvalidInputError:
+    """Return the error for rows of the table that several rows of the source would change; `keys` are some of them."""
+    return InvalidInputError(
+        f"several rows of the source would change {counted(count, 'row')} of the table that they match; keep one row of "
+        "the source for each, or add a condition",
+        kind=ErrorKind.INVALID_ROWS,
+        keys=[*keys],
+    )
 
 
 def key_conflict(message: str, count: int, keys: Sequence[Mapping[str, Any]]) -> InvalidInputError:

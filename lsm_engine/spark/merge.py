@@ -20,7 +20,6 @@ from sqlglot import exp
 from lsm_engine.api.table import Table
 from lsm_engine.base.errors import ErrorKind, InvalidInputError
 from lsm_engine.base.record import record
-from lsm_engine.base.units import counted
 from lsm_engine.dml.merge import (
     LOOKED_UP_SHARE,
     SOURCE,
@@ -31,8 +30,11 @@ from lsm_engine.dml.merge import (
     Frame,
     Match,
     MergePlan,
+    ambiguous_match,
     check_merge,
+    direct_source,
     key_conflict,
+    quoted_source,
     staged,
 )
 from lsm_engine.dml.write import StageOn, stage
@@ -51,7 +53,6 @@ from lsm_engine.spark.merge_columns import (
     Sides,
     chosen,
     columns_of,
-    direct_source,
     set_columns,
     sql_name,
     stored,
@@ -361,7 +362,6 @@ def _remainder(values: Any, by: int) -> Any:
 # stage       the write path of every DataFrame, on top of the pinned state
 
 _SHOWN = 3
-_KIND = {Action.INSERT: "+I", Action.UPDATE: "+U", Action.DELETE: "-D"}
 _MOVED = "_lsm_key_changes"
 _JOINS = {
     (False, False): "inner",
@@ -503,10 +503,10 @@ class FrameMerge:
         number = chosen(self.plan, self.sides)
         kind = reduce(
             lambda cases, numbered: cases.when(
-                sql.col(CLAUSE) == numbered[0], _KIND[numbered[1].action]
+                sql.col(CLAUSE) == numbered[0], numbered[1].action.row_kind
             ),
             enumerate(self.plan.clauses[1:], start=1),
-            sql.when(sql.col(CLAUSE) == 0, _KIND[self.plan.clauses[0].action]),
+            sql.when(sql.col(CLAUSE) == 0, self.plan.clauses[0].action.row_kind),
         )
         taken_rows = joined.withColumn(CLAUSE, number).where(sql.col(CLAUSE).isNotNull())
         columns = columns_of(self.plan, self.sides, self.spark_schema, self._names, taken_rows)
@@ -532,12 +532,7 @@ class FrameMerge:
                 keys=[totals["_lsm_moved_key"].asDict()],
             )
         if totals["_lsm_many"]:
-            raise InvalidInputError(
-                f"several rows of the source would change {counted(totals['_lsm_many'], 'row')} of the "
-                "table that they match; keep one row of the source for each, or add a condition",
-                kind=ErrorKind.INVALID_ROWS,
-                keys=[totals["_lsm_many_key"].asDict()],
-            )
+            raise ambiguous_match(totals["_lsm_many"], [totals["_lsm_many_key"].asDict()])
         if totals["_lsm_twice"]:
             key = totals["_lsm_twice_key"].asDict()
             raise key_conflict("of the same key as another", totals["_lsm_twice"], [key])
@@ -603,15 +598,6 @@ def frame_merge(
     """Return a MERGE on Spark, to be staged; raises as `dml.merge.merge` does."""
     arrow = session.schema.arrow if source is None else arrow_schema_of(source.schema)
     check_merge(session, plan, arrow.names, any_case=True)
-    for clause in plan.clauses:
-        value_names = {name.lower() for name in clause.values or arrow.names}
-        lacking = [name for name in session.schema.primary_keys if name.lower() not in value_names]
-        if clause.action is Action.INSERT and lacking:
-            raise InvalidInputError(
-                f"inserted rows need a value for key column {lacking[0]!r}",
-                kind=ErrorKind.INVALID_KEY,
-                column=lacking[0],
-            )
     check_shared(spark, session.file_io)
     return FrameMerge(session=session, source=source, plan=plan, sides=sides, spark=spark)
 
@@ -681,20 +667,18 @@ def _clause(clause: Clause, rows: "FrameRows") -> Clause:
     if clause.action is Action.DELETE:
         return replace(clause, condition=condition)
     target, source = rows.schemas[TARGET], rows.schemas[SOURCE]
+    assignments = clause.assignments(target.names, source.names, any_case=True)
     columns = set_columns(clause, rows.sides, target.names, source.names)
     value_types = rows.types(columns)
     is_ansi = uses_ansi(rows.spark)
     as_they_are, computed = {}, {}
     for name, value in columns.items():
-        theirs = direct_source(clause, name, source.names)
+        column = direct_source(assignments[name], source.names)
         kind = value_types[name]
-        if theirs is not None and kind.simpleString() == target[name].dataType.simpleString():
-            as_they_are[name] = theirs
+        if column is not None and kind.simpleString() == target[name].dataType.simpleString():
+            as_they_are[name] = quoted_source(column)
         else:
             computed[name] = stored(value, kind, target[name], is_ansi=is_ansi)
-    if not computed and clause.values is None:
-        # All columns are taken over: the engine does that without a list of values.
-        return replace(clause, condition=condition)
     expressions = Expressions(rows, computed)
     values = {
         name: as_they_are[name]

@@ -13,7 +13,7 @@ from sqlglot import exp
 
 from lsm_engine.base.errors import ErrorKind, InvalidInputError, UnsupportedError
 from lsm_engine.base.record import record
-from lsm_engine.dml.merge import SIDES, Action, Clause, Match, MergePlan, quoted_source
+from lsm_engine.dml.merge import SIDES, Clause, Match, MergePlan, direct_source
 from lsm_engine.filter.sql import parsed_sql
 from lsm_engine.filter.where import Predicate
 from lsm_engine.spark.statement import SparkSql, replaced
@@ -470,23 +470,14 @@ def with_blanks(value: Column, field: sql_types.StructField) -> Column:
     )
 
 
-def direct_source(clause: Clause, name: str, source: Sequence[str]) -> str | None:
-    """Return the plain name of a source's column that a clause sets a column to; None for any other value."""
-    if clause.values is None:
-        return quoted_source(name) if name in source else None
-    value = clause.values[name]
-    forms = (form for column in source for form in (f"source.{column}", quoted_source(column)))
-    return value if isinstance(value, str) and value in forms else None
-
-
 def set_columns(
     clause: Clause, sides: Sides, table: list[str], source: list[str]
 ) -> dict[str, Column]:
-    """Return the columns that a clause sets. All columns are those that both sides have, compared without case as in Spark."""
-    if clause.action is Action.DELETE:
-        return {}
-    if clause.values is None:
-        source_names = {name.lower(): name for name in source}
-        both = [name for name in table if name.lower() in source_names]
-        return {name: sides.column(sides.source, source_names[name.lower()]) for name in both}
-    return {name: sides.value(value, clause.match) for name, value in clause.values.items()}
+    """Return the columns that a clause sets."""
+    values = clause.assignments(table, source, any_case=True)
+    return {
+        name: sides.value(value, clause.match)
+        if (column := direct_source(value, source)) is None
+        else sides.column(sides.source, column)
+        for name, value in values.items()
+    }

@@ -53,6 +53,20 @@ def test_update_and_insert_as_delta_users_write_it(table):
     assert table.latest_snapshot().id == 2  # one commit
 
 
+def test_an_insert_without_its_key_is_refused_though_no_row_gets_to_it(table):
+    for source in ([{"id": 2, "n": 5}], [{"id": 9, "n": 5}]):
+        building = table.merge(source).when_matched_update_all()
+        with pytest.raises(
+            lsm.InvalidInputError, match="inserted rows need a value for key column 'id'"
+        ):
+            building.when_not_matched_insert({"n": "source.n"}).execute()
+    with pytest.raises(lsm.InvalidInputError, match="need a value for key column 'id'"):
+        table.merge(
+            [{"other": 2, "n": 5}], on={"id": "other"}
+        ).when_not_matched_insert_all().execute()
+    assert table.latest_snapshot().id == 1
+
+
 def test_the_first_clause_that_holds_decides(table):
     source = [{"id": k, "n": k} for k in range(1, 5)]
     table.merge(source).when_matched_delete("source.n = 1").when_matched_update(
