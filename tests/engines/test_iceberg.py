@@ -641,6 +641,41 @@ def test_a_rollback_is_shown_and_ids_that_are_used_again_show_the_new_rows(tmp_p
     assert ids == sorted(set(ids))
 
 
+@pytest.mark.parametrize("has_tag", [False, True])
+def test_a_repair_of_the_newest_snapshot_is_shown(tmp_path, has_tag):
+    table = create(tmp_path, SMALL, options=VECTORS)
+    table.upsert(small(*range(5)))
+    table.upsert(small(1, 2, value=50))
+    if has_tag:
+        table.tags.create("second")
+    table.upsert(small(7, value=70))
+    newest = tmp_path / f"shop.db/orders/snapshot/snapshot-{table.latest_snapshot().id}"
+    newest.write_text("{")
+    table = lsm.open_catalog(str(tmp_path)).table("shop.orders")
+    table.maintenance.repair_latest_snapshot(dry_run=False)
+    rows = in_order(table.to_arrow())
+    assert len(rows) == 5
+    assert shown_rows(table) == rows
+    assert table.inspect.iceberg().lag == 0
+    assert not table.verify().warnings
+    table.upsert(small(8, value=80))
+    assert shown_rows(table) == in_order(table.to_arrow())
+
+
+def test_a_repair_of_the_oldest_snapshots_is_shown(tmp_path):
+    table = create(tmp_path, SMALL, options=VECTORS)
+    for key in range(4):
+        table.upsert(small(key))
+    snapshots = tmp_path / "shop.db/orders/snapshot"
+    (snapshots / f"snapshot-{table.snapshots()[1].id}").write_text("{")
+    table = lsm.open_catalog(str(tmp_path)).table("shop.orders")
+    table.maintenance.repair_earliest_snapshot(dry_run=False)
+    ids = {snapshot.id for snapshot in table.snapshots()}
+    assert {shown.snapshot_id for shown in face(table).metadata.snapshots} <= ids
+    assert shown_rows(table) == in_order(table.to_arrow())
+    assert not table.verify().warnings
+
+
 @pytest.mark.parametrize("version", ["2", "3"])
 def test_a_removal_of_orphans_takes_no_file_that_the_metadata_names(tmp_path, monkeypatch, version):
     """A branch that died away beside the metadata is shown no more before its files go."""
