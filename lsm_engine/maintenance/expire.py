@@ -399,6 +399,7 @@ class _Expiry:
         plan = self._plan(choice)
         log.info("expiry plan table=%s snapshots=%d", session.name, len(plan.expired))
         if not dry_run and not plan.is_empty:
+            self._require_same_branch(choice)
             carry_out(self._seen, plan)
             session.follow_iceberg()
         changelogs = expire_changelogs(
@@ -415,6 +416,18 @@ class _Expiry:
         return ExpiryReport(
             plan=plan, dry_run=dry_run, changelogs=changelogs, tags=tags, consumers=expired_names
         )
+
+    def _require_same_branch(self, choice: ExpiryChoice) -> None:
+        """Raise CommitConflictError where the branch was deleted, and made again of the same tag, or renamed.
+
+        A branch that was made again begins with the same snapshot, which expires here.
+        """
+        name, newest = self._session.paths.branch_name, choice.retained[-1:]
+        if name and newest and not tags_table.is_there(self._session, newest[0]):
+            raise CommitConflictError(
+                f"branch {name!r} was deleted, renamed or rolled back while it expired; nothing was deleted, try again",
+                branch=name,
+            )
 
     def _consumers(self) -> tuple[list[Consumer], tuple[str, ...]]:
         """Delete the consumers whose time is over; return the others, and the names of the deleted ones.

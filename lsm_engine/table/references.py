@@ -645,17 +645,22 @@ def _keep_changelogs(session: TableSession, plan: ExpirePlan) -> None:
 
     EARLIEST names the first of all before it is there, so that one that is lost is missed.
     """
+    if not plan.outlived:
+        return
     changelogs = session.changelogs
-    if plan.outlived:
-        marked = changelogs.earliest_hint()
-        if marked is None or not changelogs.exists(marked):
-            ids = changelogs.ids()
-            if marked is None or not ids:
-                changelogs.hint_earliest(min([*ids, plan.outlived[0].id]))
-    for snapshot in plan.outlived:
-        session.changelogs.publish(snapshot)
-    if plan.outlived:
-        session.changelogs.hint_latest(plan.outlived[-1].id)
+    session.identity.require_there()
+    marked = changelogs.earliest_hint()
+    if marked is None or not changelogs.exists(marked):
+        ids = changelogs.ids()
+        if marked is None or not ids:
+            changelogs.hint_earliest(min([*ids, plan.outlived[0].id]))
+    written = [snapshot for snapshot in plan.outlived if changelogs.publish(snapshot)]
+    if session.identity.is_dropped():
+        # What they name is in no table that was made here meanwhile.
+        for snapshot in written:
+            changelogs.delete_unchanged(snapshot)
+        raise session.identity.dropped()
+    changelogs.hint_latest(plan.outlived[-1].id)
 
 
 def _delete_files(session: TableSession, plan: ExpirePlan) -> set[str]:

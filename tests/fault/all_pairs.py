@@ -22,7 +22,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from itertools import count, product
+from itertools import count, permutations, product
 from typing import Any
 
 from lsm_engine.api.table import Table
@@ -548,10 +548,10 @@ def _is_mixed(done: Schedule, state: State, expected: Sequence[State]) -> bool:
     ]
     known = list(expected)
     if any(isinstance(answer, LsmError) for answer in stepwise):
-        succeeding = Schedule(
-            **{**vars(done), "ours": None, "theirs": (None,) * len(done.theirs)}
-        )  # who gave up had changed some names
-        known += states_of(succeeding)
+        # Who gave up had changed some names.
+        every, those = [None] * len(steps), [_unless_stepwise(*step) for step in steps]
+        for answers in (every, those):
+            known += states_of(replace(done, ours=answers[0], theirs=tuple(answers[1:])))
     known += _states_of_steps(done)
     excepted = set(_excepted_names(done, state))
     names = {name for each in (state, *known) for name in each} - excepted
@@ -560,6 +560,11 @@ def _is_mixed(done: Schedule, state: State, expected: Sequence[State]) -> bool:
             excepted.issuperset(_different(state, each)) for each in known
         )
     return all(any(state.get(name) == each.get(name) for each in known) for name in names)
+
+
+def _unless_stepwise(name: str, answer: Any) -> Any:
+    """Return an answer, and that of a success for who changed some names before it gave up."""
+    return None if OPERATIONS[name].is_stepwise else answer
 
 
 def _states_of_steps(done: Schedule) -> Iterator[State]:
@@ -604,6 +609,8 @@ def _excepted_names(done: Schedule, state: State) -> Iterator[str]:
             if name.startswith(beginning) and name.endswith(end):
                 yield name
 
+    if done.combination.kind == "automatic tags":
+        yield from _automatic_tags(done, state)
     alone = ((done.combination.ours, OURS),)
     if any(OPERATIONS[name].gives_back for name in operations) and operations & {
         "expire",
@@ -619,6 +626,25 @@ def _excepted_names(done: Schedule, state: State) -> Iterator[str]:
     if isinstance(done.ours, CommitConflictError) and done.combination.ours == "rename a branch":
         # Its error names the new branch, which stays where the old one was deleted or renamed meanwhile.
         yield from same(alone, end=" of new")
+
+
+def _automatic_tags(done: Schedule, state: State) -> Iterator[str]:
+    """Yield the automatic tags that name a state which an order has for a while.
+
+    A commit makes one in a step of its own, after others have committed, or in the stop of a branch that is not renamed then.
+    """
+    steps = ((done.combination.ours, OURS), *((name, actor_of_theirs(place)) for place, name in enumerate(done.combination.theirs)))  # fmt: skip
+    seen = [
+        _state_of(_in_order(done.combination.store, done.combination.kind, order)[0])
+        for number in range(len(steps) + 1)
+        for order in permutations(steps, number)
+    ]
+    for name in state:
+        tag, _, line = name.removeprefix("tag ").partition(" of ")
+        if name.startswith("tag ") and tag[:1].isdigit():
+            rows = state[name][0]
+            if any(rows == each.get(f"rows of {line}") for each in seen):
+                yield name
 
 
 def _rolls_back(name: str) -> bool:

@@ -732,6 +732,27 @@ def test_what_a_rename_of_the_branch_took_along_is_not_reported_as_missing(ours:
     assert not failed([Combination("objects", "plain", ours, ("rename a branch",))])
 
 
+@pytest.mark.parametrize("store", ["memory", "objects"])
+def test_an_expiry_leaves_a_branch_that_was_made_again_of_the_same_tag_alone(store: str) -> None:
+    """It begins with the same snapshot as the former one, which expired there: the new branch had none."""
+    combination = Combination(store, "plain", "expire a branch", ("make a branch anew",))
+    calls = calls_of(combination.store, combination.kind, combination.ours)
+    listing = StorageCall("list", ("branch/branch-side/tag",))
+    for at in (at for at, call in enumerate(calls, 1) if call == listing):
+        assert not list(problems_of(schedule(combination, at)[0])), at
+
+
+def test_an_expiry_puts_no_changelog_into_a_table_that_was_made_anew() -> None:
+    """It named files of the dropped table, and no expiry or removal of orphans went on."""
+    combination = Combination("lake", "long changelog", "expire a branch", ("drop and create",))
+    calls = calls_of(combination.store, combination.kind, combination.ours)
+    changelogs = [
+        at for at, call in enumerate(calls, 1) if "/changelog/changelog-" in call.paths[0]
+    ]
+    for at in (changelogs[0] - 3, *changelogs):
+        assert not list(problems_of(schedule(combination, at)[0])), at
+
+
 @pytest.mark.parametrize("ours", ["follow", "expire tags"])
 @pytest.mark.parametrize("theirs", ["rename the table", "drop and create"])
 def test_a_reader_or_an_expiry_of_tags_changes_nothing_in_another_table(
