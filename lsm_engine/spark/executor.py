@@ -119,7 +119,7 @@ class SparkExecutor:
         """Return the merge of a Spark DataFrame; None for rows of other kinds."""
         if not isinstance(source, DataFrame):
             return None
-        sides = Sides.from_columns(session.schema, source.columns)
+        sides = Sides.from_columns(session.schema, source.schema)
         return staged_merge(session, source, plan, sides, source.sparkSession)
 
 

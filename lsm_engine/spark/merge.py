@@ -912,10 +912,10 @@ class DriverMerge:
         merge = self._merge
         if session.schema.id != merge.session.schema.id:
             # A retry after a conflict may see a newer schema: columns, types and names are bound again.
-            names = [] if merge.source is None else merge.source.columns
+            source = sql_types.StructType() if merge.source is None else merge.source.schema
             sides = Sides.from_columns(
                 session.schema,
-                names,
+                source,
                 merge.sides.target,
                 merge.sides.source,
                 merge.sides.full_names,

@@ -181,32 +181,33 @@ _COMPARED = (exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE, exp.NullSafeEQ, 
 class Sides:
     """The names of the rows of the table and of the source in expressions, and those of their columns.
 
-    `columns`: those of the rows of either name. `lengths`: n of the table's columns that are CHAR(n), by name in small
+    `columns`: those of the rows of either name. `lengths`: n of those that are CHAR(n), by side and name in small
     letters. `full_names`: what else the two are called, shop.orders, each with its name here.
     """
 
     target: str
     source: str
     columns: Mapping[str, Sequence[str]]
-    lengths: Mapping[str, int]
+    lengths: Mapping[tuple[str, str], int]
     full_names: tuple[tuple[tuple[str, ...], str], ...] = ()
 
     @staticmethod
     def from_columns(
         schema: TableSchema,
-        source: Sequence[str],
+        source: sql_types.StructType,
         target_name: str = "target",
         name: str = "source",
         full_names: tuple[tuple[tuple[str, ...], str], ...] = (),
     ) -> "Sides":
         """Return sides with a table's columns, and these of a source."""
-        char_lengths = {
-            field.name: char_length(field) for field in spark_schema(schema.read_fields)
-        }
+        sides = {name: source, target_name: spark_schema(schema.read_fields)}
+        columns = {side: kind.names for side, kind in sides.items()}
         lengths = {
-            name.lower(): length for name, length in char_lengths.items() if length is not None
+            (side, field.name.lower()): length
+            for side, kind in sides.items()
+            for field in kind
+            if (length := char_length(field)) is not None
         }
-        columns = {name: source, target_name: schema.names}
         return Sides(
             target=target_name,
             source=name,
@@ -332,7 +333,7 @@ class Sides:
             for column in (node.this, node.expression):
                 if isinstance(column, exp.Column):
                     side, name = self.place(column, match) or ("", "")
-                    length = self.lengths.get(name.lower()) if side == self.target else None
+                    length = self.lengths.get((side, name.lower()))
                     if length is not None:
                         pieces |= _padded_literals(expression.text, node, length)
         if not pieces:

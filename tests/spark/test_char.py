@@ -86,6 +86,20 @@ def test_rows_types_and_conditions_are_those_of_a_parquet_table(tables, spark):
 
 
 @pytest.mark.parametrize("by", ["driver", "executors"])
+def test_a_merge_compares_char_columns_of_its_source_as_a_query_does(tables, by, request):
+    """Rows whose source had CHAR(n) were passed over: 'ab' was not padded beside them."""
+    if by == "executors":
+        request.getfixturevalue("by_executors")
+    run = tables
+    run("CREATE TABLE shop.t (id INT, s STRING) USING lsm TBLPROPERTIES ('primary-key' = 'id')")
+    for source, condition in (("ours", "s.c = 'ab'"), ("theirs", "c IN ('ab     ', 'b')")):
+        rows = run.spark(f"SELECT id FROM shop.theirs s WHERE {condition} ORDER BY id")
+        run(f"MERGE INTO shop.t t USING shop.{source} s ON t.id = s.id WHEN NOT MATCHED AND {condition} THEN INSERT (id) VALUES (s.id)")  # fmt: skip
+        assert run("SELECT id FROM shop.t ORDER BY id") == rows
+        run("DELETE FROM shop.t")
+
+
+@pytest.mark.parametrize("by", ["driver", "executors"])
 def test_rows_that_go_are_those_that_a_parquet_table_finds(tables, spark, by, request):
     """DELETE takes what SELECT shows."""
     if by == "executors":

@@ -299,13 +299,13 @@ def merge_statement(
         )
     if len(path) > 1 and source == path[-1]:
         full_names = (*full_names, (tuple(part.lower() for part in path), source))
-    sides = Sides.from_columns(table.schema, frame.columns, target, source, full_names)
+    sides = Sides.from_columns(table.schema, frame.schema, target, source, full_names)
     first = statement.at
     plan = _plan(statement, table, sides)
     changes = _new_columns(table, frame, plan) if evolves else []
     if changes:
         table, statement.at = table.altering(*changes), first
-        sides = Sides.from_columns(table.schema, frame.columns, target, source, full_names)
+        sides = Sides.from_columns(table.schema, frame.schema, target, source, full_names)
         plan = _plan(statement, table, sides)
     return _merged(frame.sparkSession, table, frame, plan, sides, "merge")
 
@@ -359,7 +359,7 @@ def update_statement(spark: SparkSession, table: Table, statement: Statement) ->
     """Run an UPDATE, from behind the table's name."""
     target, full_names = _target(statement, table)
     statement.needs("SET")
-    sides = Sides.from_columns(table.schema, [], target, "_lsm_source", full_names)
+    sides = Sides.from_columns(table.schema, StructType(), target, "_lsm_source", full_names)
     values = _assigned(statement, sides, table, Match.NOT_MATCHED_BY_SOURCE, ("WHERE", "FROM"))
     if statement.word() == "FROM":
         statement.not_done(
@@ -378,7 +378,7 @@ def update_statement(spark: SparkSession, table: Table, statement: Statement) ->
 def delete_statement(spark: SparkSession, table: Table, statement: Statement) -> WriteResult | None:
     """Run a DELETE FROM, from behind the table's name."""
     target, full_names = _target(statement, table)
-    sides = Sides.from_columns(table.schema, [], target, "_lsm_source", full_names)
+    sides = Sides.from_columns(table.schema, StructType(), target, "_lsm_source", full_names)
     condition = statement.expression() if statement.takes("WHERE") else None
     statement.ended()
     clause = Clause(match=Match.NOT_MATCHED_BY_SOURCE, action=Action.DELETE, condition=condition)
