@@ -325,17 +325,27 @@ class Sides:
         nodes = () if expression.tree is None else expression.tree.find_all(exp.Column, *_COMPARED)
         for node in nodes:
             if isinstance(node, exp.Column):
-                pieces |= self._qualifier(node, match)
+                pieces = self._qualifier(node, match) | pieces
                 continue
             # Spark pads by its own rules within a subquery.
             if node.find_ancestor(exp.Query) is not None:
                 continue
+            lengths = {}
             for column in (node.this, node.expression):
-                if isinstance(column, exp.Column):
-                    side, name = self.place(column, match) or ("", "")
-                    length = self.lengths.get((side, name.lower()))
-                    if length is not None:
-                        pieces |= _padded_literals(expression.text, node, length)
+                place = self.place(column, match) if isinstance(column, exp.Column) else None
+                length = place and self.lengths.get((place[0], place[1].lower()))
+                if place and length:
+                    pieces |= _padded_literals(expression.text, node, length)
+                    lengths[column] = (length, place)
+            for column, (length, (side, name)) in lengths.items():
+                longest = max(lengths.values())[0]
+                if length < longest:
+                    start, end = (
+                        column.parts[0].meta["start"],
+                        column.parts[-1].meta["end"] + 1,
+                    )
+                    padded = f"rpad({quoted(side)}.{quoted(name)}, {longest}, ' ')"
+                    pieces[start] = (start, end, padded)
         if not pieces:
             return expression
         return SparkSql.parsed(
