@@ -385,9 +385,17 @@ def _has_no_changes(snapshot: Snapshot) -> bool:
     return snapshot.commit_kind is CommitKind.COMPACT and snapshot.changelog_manifest_list is None
 
 
+def _with_level_0(line: Table) -> Table:
+    """Return a table whose reads have the rows on level 0, too.
+
+    Of a table with deletion vectors they are committed, and readers see them once any later compaction is done.
+    """
+    return Table(line.session.with_level_0())
+
+
 def _observed_line(references: References, table: Table, name: str) -> State:
     """Return what can be seen of main or a branch."""
-    line = table.branch(name)
+    line = _with_level_0(table.branch(name))
     paths = line.session.paths
     state: State = {}
     try:
@@ -799,7 +807,7 @@ def _later_problems_of(disk: Disk, name: str) -> Iterator[tuple[str, str]]:
 def _unreadable_snapshots(
     references: References, table: Table, name: str
 ) -> Iterator[tuple[str, str]]:
-    line = table.branch(name)
+    line = _with_level_0(table.branch(name))
     try:
         listed = line.snapshots()
     except LsmError as error:
