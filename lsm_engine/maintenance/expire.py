@@ -380,6 +380,9 @@ class _Expiry:
         live_consumers, expired_names = self._consumers()
         tags = tags_table.expire_tags(self._seen, dry_run=dry_run, automatic=True).names
         choice = self._choose([consumer.next_snapshot_id for consumer in live_consumers])
+        if not choice.retained:
+            # The snapshots and tags of a table that was renamed are elsewhere.
+            session.identity.require_there()
         if choice.expired and not dry_run:
             # Once EARLIEST has moved, what expires does not count any more, and the lineage would not see it.
             self._notify_expiring(choice.expired)

@@ -760,3 +760,10 @@ def test_a_reader_or_an_expiry_of_tags_changes_nothing_in_another_table(
 ) -> None:
     """A consumer got into a table that was made anew; tags whose time was over stayed under the new name without a word."""
     assert not failed([Combination("lake", "changelog", ours, (theirs,))])
+
+
+def test_an_expiry_that_finds_nothing_looks_whether_the_table_was_renamed() -> None:
+    combination = Combination("lake", "plain", "expire", ("rename the table",))
+    calls = calls_of(combination.store, combination.kind, combination.ours)
+    at = next(at for at, call in enumerate(calls, 1) if call.paths[0].endswith("/consumer"))
+    assert not list(problems_of(schedule(combination, at)[0]))
