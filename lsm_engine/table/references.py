@@ -1,6 +1,6 @@
 """The references that retain files, what each names, and the removal of what none names."""
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import replace
 from itertools import chain, islice
@@ -101,6 +101,10 @@ def branches(session: TableSession) -> list[TableSession]:
     main = open_branch(session, "")
     branches = BranchStore(session.file_io, main.paths).directories()
     return [main, *(open_branch(session, name) for name in branches)]
+
+
+def _branch_marks(session: TableSession) -> Mapping[str, object]:
+    return BranchStore(session.file_io, open_branch(session, "").paths).marks()
 
 
 def other_branches(session: TableSession) -> list[TableSession]:
@@ -285,15 +289,24 @@ class References:
         """
         feeds = self._session.changelogs.all() if changelogs is None else changelogs
         besides = tuple(besides)
+        # Before anything is read: a branch that is deleted before its turn may have become main's state.
+        marks = _branch_marks(self._session)
         yield from self.retained_by_tags(buckets, besides=besides)
         yield from self.retained_by_snapshots(snapshots, buckets)
         yield from self.retained_by_changelogs(feeds)
-        for _, retained in retained_lines(self._session, buckets, own=self, besides=besides):
+        lines = retained_lines(self._session, buckets, own=self, besides=besides, marks=marks)
+        for _, retained in lines:
             yield from retained
         yield from self.retained_by_trash(buckets)
 
-    def retained_since(self, buckets: Buckets, besides: Collection[str]) -> Iterator[RetainedFiles]:
-        """Yield the tags and snapshots that came since this read the others; `besides`: tags that go."""
+    def retained_since(
+        self, buckets: Buckets, besides: Collection[str], *, is_expiring: bool
+    ) -> Iterator[RetainedFiles]:
+        """Yield the tags and snapshots that came since this read the others; `besides`: tags that go.
+
+        `is_expiring`: what is below the first snapshot that was read expires, and is left out.
+        """
+        first = min(self._read_snapshots, default=0) if is_expiring else -1
         paths = self._session.paths
         now = References(self._session.asking_anew(paths.snapshot_directory, paths.tag_directory))
         tags = now._session.tags.stable_listing()
@@ -305,9 +318,7 @@ class References:
             (
                 snapshot
                 for snapshot in now._session.snapshots.stable_listing()
-                # What is below the first one expires.
-                if snapshot.id > min(self._read_snapshots, default=0)
-                and snapshot != self._read_snapshots.get(snapshot.id)
+                if snapshot.id > first and snapshot != self._read_snapshots.get(snapshot.id)
             ),
             buckets,
         )
@@ -463,24 +474,25 @@ def retained_lines(
     *,
     own: References | None = None,
     besides: Collection[str] = (),
+    marks: Mapping[str, object] | None = None,
 ) -> Iterator[tuple[TableSession, Iterator[RetainedFiles]]]:
     """Yield main and the branches, each with its retained references, which are read one line after the other.
 
-    `own`: what has read the session's own line before, which is left out; `besides`: tags of that line that go. What
-    moves meanwhile is read under its new name, too. A rename makes the new branch whole before it deletes the old one,
-    and a fast-forward makes main's snapshots and tags before the branch, or a tag of it, may go. Without branches
-    nothing moves, and nothing is asked twice. Raises StorageError where others keep moving branches.
+    `own`: what has read the session's own line before, which is left out; `besides`: tags of that line that go;
+    `marks`: those of the branches before that. What moves meanwhile is read under its new name, too. A rename makes the
+    new branch whole before it deletes the old one, and a fast-forward makes main's snapshots and tags before the branch,
+    or a tag of it, may go. Without branches nothing moves, and nothing is asked twice. Raises StorageError where others
+    keep moving branches.
     """
     own_name = None if own is None else session.paths.branch_name
     main = open_branch(session, "")
     reads_main = own is None or bool(own_name)
     of_main = References(main) if reads_main or own is None else own
+    marks = _branch_marks(session) if marks is None else marks
     if reads_main:
         yield main, of_main.retained_by_branch(buckets)
-    store = BranchStore(session.file_io, main.paths)
-    before: dict[str, object] = {}
+    before: Mapping[str, object] = {}
     for _ in range(_ROUNDS):
-        marks = store.marks()
         moved = [name for name in marks if name not in before or marks[name] != before[name]]
         for name in moved:
             if name != own_name:
@@ -489,15 +501,15 @@ def retained_lines(
                 yield branch, References(branch).retained_by_branch(buckets)
         if not moved:
             break
-        before = marks
-        store = BranchStore(session.asking_anew().file_io, main.paths)
+        before, marks = marks, _branch_marks(session.asking_anew())
     else:
         raise StorageError(
             "branches keep being renamed or made while they are read; nothing was deleted, try again",
             directory=main.paths.branch_directory,
         )
     if before:
-        yield main, of_main.retained_since(buckets, () if reads_main else besides)
+        of_all = () if reads_main else besides
+        yield main, of_main.retained_since(buckets, of_all, is_expiring=not reads_main)
 
 
 # -- Deletion of what maintenance has planned ------------------------------------------------------

@@ -4,9 +4,12 @@ The sample is the same each time: every so many of the pairs, over all stores an
 """
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 
+import lsm_engine as lsm
 from lsm_engine.base.errors import (
     CommitConflictError,
     CommitUnknownError,
@@ -15,6 +18,7 @@ from lsm_engine.base.errors import (
 )
 from lsm_engine.metadata.trash import TrashRecord
 from lsm_engine.planning.ownership import same_state
+from lsm_engine.table.references import References
 from tests.fault import all_pairs
 from tests.fault.all_pairs import (
     UNCHANGING,
@@ -219,6 +223,37 @@ def test_what_moves_between_branches_while_references_are_read_keeps_its_files(
 ) -> None:
     """The removal of orphans had read main, or the listing of branches, and deleted the files of what moved."""
     assert not failed([Combination("objects", "index", ours, theirs)])
+
+
+@pytest.mark.parametrize("force", [False, True])
+def test_the_only_branch_becomes_main_and_is_deleted_while_references_are_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, force: bool
+) -> None:
+    """Main was read before, and no listing names the branch afterwards."""
+    table = lsm.open_catalog(str(tmp_path)).create_table(
+        "db.t", {"k": "BIGINT", "v": "BIGINT"}, ["k"]
+    )
+    table.upsert([{"k": 1, "v": 1}])
+    table.tags.create("base")
+    table.branches.create("work", tag="base")
+    table.branch("work").upsert([{"k": 2, "v": 2}])
+    for key in range(3, 5 if force else 3):
+        table.upsert([{"k": key, "v": key}])
+    read, began = References.retained_by_branch, []
+
+    def retained(self: References, *arguments: Any) -> Iterator[Any]:
+        yield from read(self, *arguments)
+        if not began:
+            began.append(True)
+            changed_table = lsm.open_catalog(str(tmp_path)).table("db.t")
+            changed_table.branches.fast_forward("work", force=force)
+            changed_table.branches.delete("work")
+
+    monkeypatch.setattr(References, "retained_by_branch", retained)
+    table.maintenance.remove_orphan_files(older_than="0 s", dry_run=False, force=True)
+    assert began
+    rows = lsm.open_catalog(str(tmp_path)).table("db.t").to_arrow().sort_by("k")
+    assert rows["k"].to_pylist() == [1, 2]
 
 
 def test_branches_that_are_exchanged_while_references_are_read_keep_their_files() -> None:
