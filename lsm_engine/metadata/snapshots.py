@@ -47,6 +47,7 @@ from lsm_engine.planning.ownership import same_state
 from lsm_engine.planning.rollback import leads_to, replaces_first, takes_first
 from lsm_engine.planning.snapshot_chain import (
     believed,
+    branch_id,
     follows,
     is_built_on,
     is_cut_off,
@@ -976,6 +977,11 @@ class SnapshotStore(SnapshotHints):
         if ids and now is not None and now > ids[-1]:
             self.hint_earliest(ids[0])
 
+    @property
+    def is_of_branch(self) -> bool:
+        """Whether it holds the snapshots of a branch, not those of main."""
+        return bool(self._paths.branch_name)
+
     def delete_state(self, snapshot: Snapshot) -> bool:
         """Delete a snapshot's file in one step with the look whether it is its own; False, and no change, otherwise."""
         return self._change_state(snapshot, None)
@@ -992,7 +998,7 @@ class SnapshotStore(SnapshotHints):
         if document is None:
             return False
         stored = decoded_snapshot(document, path, snapshot.id, if_another=_ANOTHER)
-        if not same_state(stored, snapshot):
+        if not _is_same_file(stored, snapshot):
             return False
         if data is None:
             return deleted(self._file_io, path, expected=document)
@@ -1050,10 +1056,11 @@ def delete_states(
     """Delete the files of snapshots one after the other, each in one step with a look, or after it where that saves requests.
 
     On a remote store the look at the next file runs concurrently with a deletion: one round trip lies between
-    a look and its deletion. `files` deletes the files that only these snapshots name, concurrently with the
-    first look; if it raises, no more files are deleted.
+    a look and its deletion. In a branch each is deleted in one step with its look: the branch may be deleted and made
+    again of the same tag meanwhile, and begins with a snapshot of the same id. `files` deletes the files that only
+    these snapshots name, concurrently with the first look; if it raises, no more files are deleted.
     """
-    if not file_io.facts.is_remote:
+    if not file_io.facts.is_remote or store.is_of_branch:
         if files is not None:
             files()
         for snapshot in snapshots:
@@ -1067,3 +1074,8 @@ def delete_states(
         if same_state(current, snapshot):
             acts.insert(0, partial(store.delete_there, snapshot.id))
         current = results_of(file_io, *acts)[-1] if acts else None
+
+
+def _is_same_file(stored: Snapshot, snapshot: Snapshot) -> bool:
+    """Whether a snapshot that is stored is the one that was read, and not the first one of a branch made again."""
+    return same_state(stored, snapshot) and branch_id(stored) == branch_id(snapshot)

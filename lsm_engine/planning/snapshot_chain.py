@@ -25,6 +25,14 @@ ROLLBACK_TARGET = "lsm.rollback-to"
 RENAMED_TO = "lsm.renamed-to"
 """Property of the last snapshot of a branch that is being renamed: the new name. No commit is made on that."""
 
+BRANCH_ID = "lsm.branch-id"
+"""Property of the first snapshot of a branch of a tag: another one for each branch that is made of the tag."""
+
+
+def branch_id(snapshot: Snapshot) -> str | None:
+    """Return the id of the branch that begins with a snapshot; None: no branch begins with it."""
+    return (snapshot.properties or {}).get(BRANCH_ID)
+
 
 def renamed_to(snapshot: Snapshot | None) -> str | None:
     """Return the new name of a branch that ends with a snapshot, as it is being renamed; None: it is not."""

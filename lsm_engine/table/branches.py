@@ -3,7 +3,6 @@
 Taking a branch away deletes its metadata alone: files that only it named are then orphans.
 """
 
-from collections.abc import Mapping
 from dataclasses import replace
 
 import pyarrow.compute as pc
@@ -26,6 +25,7 @@ from lsm_engine.metadata.schemas import SchemaStore
 from lsm_engine.options import core_options
 from lsm_engine.planning.expire import ExpirePlan
 from lsm_engine.planning.names import MAIN_BRANCH, checked_branch_name
+from lsm_engine.planning.snapshot_chain import BRANCH_ID, branch_id
 from lsm_engine.storage.paths import TablePaths
 from lsm_engine.table.live_files import SCHEMA_ID
 from lsm_engine.table.references import notify_removed, recorded_at
@@ -86,18 +86,20 @@ def create(session: TableSession, name: str, *, tag: str | None = None) -> Branc
                 f"branch {name!r} exists; delete it first, or choose another name", branch=name
             )
 
-    claim = claim_on(session, name, "making")
+    claim_id = session.ids.new_id()
+    claim = _claim(session, name, "making", claim_id)
     # The claim comes first: of several makers of one name one goes on.
     claim.take(require_free)
     try:
-        files = _first_files(session, name, source)
+        first = None if source is None else _first_snapshot(session, source, claim_id)
+        files = _first_files(session, name, source, first)
         # What a dead maker or deleter left under the name goes before the own files are made.
         if not (claim.empty() and claim.fill(files)):
             raise _made_by_another(name)
         # The files are retained references by now. A deletion of the tag that was planned before
         # did not see them.
-        if source is not None:
-            _require_kept(session, store.paths(name), files, source)
+        if source is not None and first is not None:
+            _require_kept(session, store.paths(name), first, source)
         # Schema-0 comes last: with it the branch exists, whole.
         if not claim.give(session.schemas.copied(0)):
             raise _made_by_another(name)
@@ -111,7 +113,11 @@ def create(session: TableSession, name: str, *, tag: str | None = None) -> Branc
 
 def claim_on(session: TableSession, name: str, reason: str) -> BranchClaim:
     """Return a claim on a branch, which is not taken yet; `reason`, such as "making", is for people."""
-    claim = Claim(claim_id=session.ids.new_id(), reason=reason)
+    return _claim(session, name, reason, session.ids.new_id())
+
+
+def _claim(session: TableSession, name: str, reason: str, claim_id: str) -> BranchClaim:
+    claim = Claim(claim_id=claim_id, reason=reason)
     return BranchClaim(session.file_io, replace(session.paths, branch_name=""), name, claim)
 
 
@@ -119,9 +125,7 @@ def _made_by_another(name: str) -> AlreadyExistsError:
     return AlreadyExistsError(f"another process made branch {name!r} meanwhile", branch=name)
 
 
-def _require_kept(
-    session: TableSession, paths: TablePaths, files: Mapping[str, bytes], source: Tag
-) -> None:
+def _require_kept(session: TableSession, paths: TablePaths, first: Snapshot, source: Tag) -> None:
     """Look at the tag once more, as the branch is a retained reference by now; raises NotFoundError.
 
     The deletion of the tag may not have seen the branch, and may be taking the files (decisions/0004).
@@ -136,18 +140,31 @@ def _require_kept(
     if source.snapshot.changelog_manifest_list is None:
         return
     # A tag keeps no changelog. An expiry that moves EARLIEST after this look sees the branch as a retained reference.
-    snapshot = without_changelog(session, source.snapshot)
+    snapshot = _first_snapshot(session, source, branch_id(first) or "")
     path = paths.snapshot_file(snapshot.id)
-    data = encode_snapshot(snapshot)
     if (
         snapshot.changelog_manifest_list is None
-        and data != files[path]
-        and not replaced(session.file_io, path, data, expected=files[path])
+        and snapshot != first
+        and not replaced(
+            session.file_io, path, encode_snapshot(snapshot), expected=encode_snapshot(first)
+        )
     ):
         raise _made_by_another(paths.branch_name)
 
 
-def _first_files(session: TableSession, name: str, source: Tag | None) -> dict[str, bytes]:
+def _first_snapshot(session: TableSession, source: Tag, made_id: str) -> Snapshot:
+    """Return the snapshot of a tag as the first one of a branch.
+
+    It bears the id of the making: an expiry of a branch that was deleted and made again of the same tag would
+    delete the first snapshot of the new branch otherwise, as both are the same commit.
+    """
+    snapshot = without_changelog(session, source.snapshot)
+    return replace(snapshot, properties={**(snapshot.properties or {}), BRANCH_ID: made_id})
+
+
+def _first_files(
+    session: TableSession, name: str, source: Tag | None, first: Snapshot | None
+) -> dict[str, bytes]:
     """Return the files that a branch begins with, schema-0 left out, which makes it one."""
     paths = branches(session).paths(name)
     newest = session.schema.id if source is None else _newest_schema_id(session, source.snapshot)
@@ -156,14 +173,13 @@ def _first_files(session: TableSession, name: str, source: Tag | None) -> dict[s
         for number in session.schemas.ids()
         if 0 < number <= newest
     }
-    if source is not None:
-        snapshot = without_changelog(session, source.snapshot)
-        files[paths.tag_file(source.name)] = encode_tag(replace(source, snapshot=snapshot), name)
-        files[paths.snapshot_file(snapshot.id)] = encode_snapshot(snapshot)
+    if source is not None and first is not None:
+        files[paths.tag_file(source.name)] = encode_tag(replace(source, snapshot=first), name)
+        files[paths.snapshot_file(first.id)] = encode_snapshot(first)
         identifiers = recorded_at(session, source.snapshot)
         if identifiers is not None:
             files[paths.commit_identifier_file] = encode_recorded(identifiers)
-        number = str(snapshot.id).encode()
+        number = str(first.id).encode()
         files[paths.snapshot_hint("EARLIEST")] = number
         files[paths.snapshot_hint("LATEST")] = number
     return files

@@ -770,11 +770,7 @@ def test_what_a_rename_of_the_branch_took_along_is_not_reported_as_missing(ours:
 @pytest.mark.parametrize("store", ["memory", "objects"])
 def test_an_expiry_leaves_a_branch_that_was_made_again_of_the_same_tag_alone(store: str) -> None:
     """It begins with the same snapshot as the former one, which expired there: the new branch had none."""
-    combination = Combination(store, "plain", "expire a branch", ("make a branch anew",))
-    calls = calls_of(combination.store, combination.kind, combination.ours)
-    listing = StorageCall("list", ("branch/branch-side/tag",))
-    for at in (at for at, call in enumerate(calls, 1) if call == listing):
-        assert not list(problems_of(schedule(combination, at)[0])), at
+    assert not failed([Combination(store, "plain", "expire a branch", ("make a branch anew",))])
 
 
 def test_an_expiry_puts_no_changelog_into_a_table_that_was_made_anew() -> None:
