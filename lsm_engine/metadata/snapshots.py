@@ -245,9 +245,11 @@ class SnapshotHints:
         hint_file, snapshot_file = self._paths.snapshot_hint(name), self._paths.snapshot_file(hint)
         forget_gathered(self._file_io, [hint_file, snapshot_file])
         hint = self._hint(name)
-        if hint is None or hint <= newest_id:
+        if hint is None or hint <= newest_id or self.exists(hint):
             return None
-        return None if self.exists(hint) else hint
+        # The hint is read last: a rollback moves it before the file goes.
+        forget_gathered(self._file_io, [hint_file])
+        return hint if self._hint(name) == hint else None
 
     def exists(self, snapshot_id: int) -> bool:
         """Whether there is a snapshot of this id."""

@@ -126,6 +126,21 @@ def test_a_latest_that_moved_back_meanwhile_is_followed(three, disk):
     assert SnapshotStore(RecordingFileIO(disk, on_call=rolled_back), PATHS).latest_id() == 2
 
 
+@pytest.mark.parametrize("at", [1, 2, 3])
+def test_a_latest_whose_rollback_ends_meanwhile_names_nothing_lost(three, disk, at):
+    """LATEST was read before it moved, and the file looked for after that: no snapshot is lost."""
+    calls = []
+
+    def rolled_back(call):
+        calls.append(call)
+        if len(calls) == at:
+            disk.replace("t/snapshot/LATEST", b"2")
+            disk.delete("t/snapshot/snapshot-3")
+
+    assert SnapshotStore(RecordingFileIO(disk, on_call=rolled_back), PATHS).stray_latest(2) is None
+    assert len(calls) >= at
+
+
 @pytest.mark.parametrize("earliest", [b"9", b"", b"x", None])
 def test_an_earliest_hint_without_a_snapshot_is_passed_over(three, disk, earliest):
     disk.delete("t/snapshot/EARLIEST")
