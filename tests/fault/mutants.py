@@ -250,7 +250,7 @@ MUTANTS = (
     Mutant("an unreadable tag keeps nothing from the orphans", M + "table.references.References.retained_by_tags", lambda kept: shrugging(kept), unreadable_for_good("remove orphans")),
     Mutant("an unreadable snapshot keeps nothing from the orphans", M + "table.references.References.retained_by_snapshots", lambda kept: shrugging(kept), unreadable_for_good("remove orphans")),
     Mutant("expiry begins without a word", M + "metadata.snapshots.SnapshotStore.advance_earliest", instead(lambda self, number, *args, **kwargs: None), tagger),
-    Mutant("maintenance forgets branches", M + "maintenance.orphans.branches", returning(lambda found: found[:1]), killed("remove orphans")),
+    Mutant("maintenance forgets branches", M + "table.references._branch_marks", instead(lambda session: {}), killed("remove orphans")),
     Mutant("a single listing is believed", M + "metadata.tags.stable_listing", instead(lambda file_io, directory: file_io.list(directory)), lied_to("expire", "nothing")),
     Mutant("a rollback begins with the newest", M + "maintenance.rollback._with_marker", returning(lambda plan: replace(plan, snapshots=plan.snapshots[::-1])), killed("roll back", When.AFTER)),
     Mutant("a branch is deleted before its name is claimed", M + "metadata.branches.BranchClaim.take", instead(lambda self, require: None), killed("delete a branch", extent="all")),
