@@ -1,7 +1,7 @@
 """The commit protocol as a model: every order of single file calls of small histories, on the real code.
 
-Writers, expirers, readers and rollbacks run SnapshotStore, confirm, the fence of expiry and the whole
-of rollback (docs/commit-protocol.md). A process is known by the answers that it was given: to
+Writers, expirers, readers, rollbacks and forced fast-forwards run SnapshotStore, confirm, the fence of expiry and the
+whole of rollback and of what a fast-forward takes over (docs/commit-protocol.md). A process is known by the answers that it was given: to
 learn its next call it is run again on them. States that were seen are not entered twice, so this is
 every interleaving; and as the invariants are checked after each call, every crash and pause is among
 them. CI explores those that take the fewest preemptions, as many as fit into seconds; all of them:
@@ -29,7 +29,7 @@ from lsm_engine.base.errors import (
 from lsm_engine.commit import publish
 from lsm_engine.format.documents import decode_snapshot, encode_snapshot
 from lsm_engine.format.snapshot import Snapshot
-from lsm_engine.maintenance import expire, rollback
+from lsm_engine.maintenance import branches, expire, rollback
 from lsm_engine.metadata.snapshots import SnapshotStore, delete_states
 from lsm_engine.metadata.tags import TagStore
 from lsm_engine.options.table_options import given_options
@@ -304,6 +304,47 @@ def roll_back(to: int, *first: str, name: str = "r", by_tag: bool = False) -> Ca
     return run
 
 
+def forward(to: int, *names: str, name: str = "f") -> Callable[..., object]:
+    """Bring main by force to a branch that has made commits since a snapshot; what main has made since goes.
+
+    The commits of the branch have capital letters.
+    """
+
+    def run(store: SnapshotStore, report: Callable[[str], None]) -> object:
+        session = session_of(store, name)
+        made: list[Snapshot] = []
+        try:
+            common = store.load(to)
+            for commit in names:
+                made.append(made_on(made[-1] if made else common, commit))
+            plan = branches.FastForwardPlan(
+                branch="side",
+                common=common,
+                schemas=(),
+                snapshots=tuple(made),
+                tags=(),
+                dropped=rollback.plan_rollback(session, common),
+            )
+            overtaken = branches._take_over(session, NO_IDENTIFIERS, plan)
+        except (LsmError, StorageError) as error:
+            return repr(error)
+        if overtaken is None:
+            for commit in names:
+                report(commit)
+        return "done" if overtaken is None else repr(overtaken)
+
+    return run
+
+
+NO_IDENTIFIERS: Any = SimpleNamespace(
+    commit_identifiers=SimpleNamespace(
+        read=lambda: None,
+        up_to=lambda _: SimpleNamespace(identifiers=SimpleNamespace(has_file=False)),
+    )
+)
+"""The session of a branch whose commits have no numbers."""
+
+
 def dies(
     rolls: Callable[..., object], at: int, again: Callable[..., object]
 ) -> Callable[..., object]:
@@ -432,6 +473,7 @@ class Search:
             known, taken = state.known | set(reported), state.taken
             if number in self.rollers:
                 taken |= self.rolled_back(state.files, files)
+                taken -= self.brought(state.files, files)
             found.append((number, State(files, others, known, taken, began, shown)))
         return found
 
@@ -440,7 +482,15 @@ class Search:
         last, shown = self.view(before), self.view(after)
         if last is None or shown is None:
             return set()
-        return set(last[len(shown) :]) if shown == last[: len(shown)] else set()
+        common = len([1 for one, other in zip(last, shown, strict=False) if one == other])
+        # A forced fast-forward may bring a commit of its branch in the same call.
+        is_forward = all(name.isupper() for name in shown[common:])
+        return set(last[common:]) if is_forward else set()
+
+    def brought(self, before: Files, after: Files) -> set[str]:
+        """Return what a call of a forced fast-forward brought of its branch, perhaps once more after a rollback."""
+        shown = {*(self.view(after) or ())} - {*(self.view(before) or ())}
+        return {name for name in shown if name.isupper()}
 
     def check(self, before: State, after: State) -> None:
         """What is acknowledged is seen, once, and what has been seen is taken back by rollbacks alone."""
@@ -562,6 +612,33 @@ def a_rollback_an_expirer_and_two_writers() -> Search:
     return Search(processes, start("x"), frozenset({0}))
 
 
+def two_and_a_forced_fast_forward() -> Search:
+    """To a branch that is behind main: the first commit of main is replaced, the second one goes."""
+    processes = (forward(1, "P"), writer("a"), writer("b"))
+    return Search(processes, start("x", "y", "z"), frozenset({0}))
+
+
+def a_writer_and_a_forced_fast_forward_beyond_main() -> Search:
+    """To a branch that is ahead of main, so that what it has above the marker is published behind it."""
+    processes = (forward(1, "P", "Q", "R"), writer("a"))
+    return Search(processes, start("x", "y"), frozenset({0}))
+
+
+def a_forced_fast_forward_and_an_expirer() -> Search:
+    processes = (forward(2, "P", "Q"), careful_expirer, writer("a"))
+    return Search(processes, start("x", "y", "z"), frozenset({0}))
+
+
+def a_forced_fast_forward_and_a_reader() -> Search:
+    processes = (forward(1, "P"), reader, writer("a"))
+    return Search(processes, start("x", "y", "z"), frozenset({0}))
+
+
+def a_forced_fast_forward_and_a_rollback() -> Search:
+    processes = (forward(1, "P"), roll_back(1, name="s"), writer("a"))
+    return Search(processes, start("x", "y"), frozenset({0, 1}))
+
+
 def a_rollback_and_a_reader() -> Search:
     rolls = roll_back(1, "y", "z")
     return Search((rolls, reader, writer("a")), start("x"), frozenset({0}))
@@ -588,6 +665,11 @@ HISTORIES = [
     a_rollback_of_more_and_an_expirer,
     a_rollback_an_expirer_and_two_writers,
     a_rollback_and_a_reader,
+    two_and_a_forced_fast_forward,
+    a_writer_and_a_forced_fast_forward_beyond_main,
+    a_forced_fast_forward_and_an_expirer,
+    a_forced_fast_forward_and_a_reader,
+    a_forced_fast_forward_and_a_rollback,
     two_expirers,
     two_local_expirers,
 ]
@@ -639,6 +721,21 @@ def test_a_writer_that_withdraws_whatever_is_below_earliest_commits_twice(
     monkeypatch.setattr(publish, "confirm", simple)
     search = two_and_an_expirer()
     with pytest.raises(AssertionError, match="committed twice"):
+        search.explore(8 * STATES)
+
+
+def test_a_forced_fast_forward_that_replaces_the_newest_first_shows_what_it_took(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Why it goes upwards: a commit lands behind a snapshot that is to go, and the table is back at what went."""
+    upwards = rollback._take_snapshots
+
+    def downwards(session: Any, going: Any, *others: Any) -> None:
+        upwards(session, tuple(reversed(going)), *others)
+
+    monkeypatch.setattr(rollback, "_take_snapshots", downwards)
+    search = two_and_a_forced_fast_forward()
+    with pytest.raises(AssertionError, match=r"lost|went from|is back"):
         search.explore(8 * STATES)
 
 
