@@ -32,7 +32,7 @@ from lsm_engine.maintenance.rollback import (
     under_way,
 )
 from lsm_engine.metadata.branches import BranchStore
-from lsm_engine.metadata.publishing import published, replaced, unclaimed
+from lsm_engine.metadata.publishing import deleted, published, replaced, unclaimed
 from lsm_engine.metadata.snapshots import ids_of
 from lsm_engine.options import core_options
 from lsm_engine.options.modes import CommitKind
@@ -441,7 +441,8 @@ def _overtaken(plan: FastForwardPlan, change: str) -> CommitConflictError:
 
 _RENAME = "lsm.rename"
 """Property of a stop: an id of the rename, so that no two write the same file."""
-_CARRIED = ("tag/", "consumer/", "schema/")
+_DELETABLE = ("tag/", "consumer/")
+_CARRIED = (*_DELETABLE, "schema/")
 """The parts of a branch that change without commits, by acknowledged operations."""
 
 
@@ -673,8 +674,11 @@ def _delete_old(
             branch=new_name,
         )
 
+    stored: set[str] = set()
+
     def carry(path: str, content: bytes) -> None:
         relative = path.removeprefix(before + "/")
+        stored.add(relative)
         if copied is None or not relative.startswith(_CARRIED) or _is_sign(path.rpartition("/")[2]):
             return
         copy = copied.get(relative)
@@ -686,4 +690,9 @@ def _delete_old(
             replaced(session.file_io, f"{after}/{relative}", content, expected=copy)
 
     if claim.empty(carry):
+        # A tag or a consumer that was deleted after the copy does not come back by the new name. No other process
+        # deleted the files of the branch: the claim was held until the last one.
+        for relative, copy in (copied or {}).items():
+            if relative.startswith(_DELETABLE) and relative not in stored:
+                deleted(session.file_io, f"{after}/{relative}", expected=copy)
         claim.release()

@@ -67,13 +67,13 @@ class Stop:
         if self.calls == self.number and not self.is_locked:
             self.act()
 
-    def notify(self, session: TableSession, store: iceberg.IcebergStore) -> None:
+    def notify(self, session: TableSession, store: iceberg.IcebergStore | None) -> None:
         self.is_locked = True
         NOTIFY(session, store)
         self.is_locked = False
 
 
-NOTIFY = iceberg._notify
+NOTIFY = iceberg.notify
 
 
 def overtaken(
@@ -97,7 +97,7 @@ def overtaken(
         file_io = RecordingFileIO(session.file_io, on_call=stop.before_call)
         components = replace(session.components, file_io=file_io)
         with monkeypatch.context() as patch:
-            patch.setattr(iceberg, "_notify", stop.notify)
+            patch.setattr(iceberg, "notify", stop.notify)
             iceberg.follow(
                 TableSession(session.name, components, session.schema, branch=branch),
                 with_branches=True,
@@ -170,7 +170,7 @@ def test_a_commit_beside_a_sync_of_another_process_shows_its_deleted_rows(
         file_io = RecordingFileIO(session.file_io, on_call=stop.before_call)
         components = replace(session.components, file_io=file_io)
         with monkeypatch.context() as patch:
-            patch.setattr(iceberg, "_notify", stop.notify)
+            patch.setattr(iceberg, "notify", stop.notify)
             writer = lsm.Table(TableSession(session.name, components, session.schema))
             writer.upsert(rows(1, 2, value=5))
         table = opened(lake)

@@ -768,6 +768,21 @@ def test_what_a_rename_of_the_branch_took_along_is_not_reported_as_missing(ours:
 
 
 @pytest.mark.parametrize("store", ["memory", "objects"])
+def test_a_tag_that_was_renamed_or_deleted_beside_a_rename_of_its_branch_does_not_come_back(
+    store: str,
+) -> None:
+    others = ("rename a tag on a branch", "delete a tag on a branch")
+    assert not failed(
+        [Combination(store, "plain", "rename a branch", (other,)) for other in others]
+    )
+    combination = Combination(store, "plain", "rename a branch", others[1:])
+    for done in schedules(combination):
+        if not isinstance(done.theirs[0], LsmError) and not isinstance(done.ours, LsmError):
+            tags = done.disk.opened(JUDGE).branch("new").tags.names()
+            assert "done" not in tags, done.call
+
+
+@pytest.mark.parametrize("store", ["memory", "objects"])
 def test_an_expiry_leaves_a_branch_that_was_made_again_of_the_same_tag_alone(store: str) -> None:
     """It begins with the same snapshot as the former one, which expired there: the new branch had none."""
     assert not failed([Combination(store, "plain", "expire a branch", ("make a branch anew",))])
