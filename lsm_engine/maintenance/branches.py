@@ -69,7 +69,8 @@ _RACES = 10  # times that a tag is read anew which others keep changing
 class FastForwardPlan:
     """What main takes over from a branch after the snapshot `common` of both, oldest first; None: from the beginning.
 
-    `dropped` is what main loses first, None if nothing.
+    `dropped` is what main loses first, None if nothing. `first_id`: the branch's oldest snapshot; tags up to that are
+    not taken over.
     """
 
     branch: str
@@ -78,6 +79,7 @@ class FastForwardPlan:
     snapshots: tuple[Snapshot, ...]
     tags: tuple[Tag, ...]
     dropped: RollbackPlan | None = None
+    first_id: int = 0
 
 
 @record
@@ -163,6 +165,7 @@ def _plan(
             if tag.snapshot.id > first_id and tag.name not in own_tag_names
         ),
         dropped=dropped,
+        first_id=first_id,
     )
 
 
@@ -350,7 +353,8 @@ def _take_tag_over(
             if now is None and is_expiring(session, stored.snapshot):
                 log.info("tag %s of branch %s went meanwhile", tag.name, branch.paths.branch_name)
                 return
-            _make_tag(session, stored, plan)
+            if stored.snapshot.id > plan.first_id:  # or it was moved back since the plan
+                _make_tag(session, stored, plan)
         session.follow_iceberg()
         return
     raise CommitUnknownError(

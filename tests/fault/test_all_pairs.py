@@ -782,6 +782,17 @@ def test_a_tag_that_was_renamed_or_deleted_beside_a_rename_of_its_branch_does_no
             assert "done" not in tags, done.call
 
 
+@pytest.mark.parametrize("ours", ["fast-forward by force", "fast-forward"])
+def test_a_tag_that_moved_below_a_branch_is_not_taken_over(ours: str) -> None:
+    """It had been planned when the tag was of a snapshot of the branch."""
+    combination = Combination("memory", "plain", ours, ("move a tag on a branch",))
+    calls = calls_of(combination.store, combination.kind, combination.ours)
+    path = "branch/branch-side/tag/tag-done"
+    places = [at for at, call in enumerate(calls, 1) if path in call.paths]
+    for at in (*places, *(place + 1 for place in places)):
+        assert not list(problems_of(schedule(combination, at)[0])), at
+
+
 @pytest.mark.parametrize("store", ["memory", "objects"])
 def test_an_expiry_leaves_a_branch_that_was_made_again_of_the_same_tag_alone(store: str) -> None:
     """It begins with the same snapshot as the former one, which expired there: the new branch had none."""
