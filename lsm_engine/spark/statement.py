@@ -1,15 +1,16 @@
 """One SQL statement as tokens over its own text. Spark gets its clauses as they were written."""
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
 from datetime import date, datetime, time
 from decimal import Decimal
-from typing import Any, NoReturn, Self
+from typing import Any, ClassVar, NoReturn, Self, TypeVar
 
 from sqlglot import exp, parse_one
 from sqlglot.dialects.spark import Spark
-from sqlglot.errors import SqlglotError, TokenError
+from sqlglot.errors import ErrorLevel, SqlglotError, TokenError
+from sqlglot.parsers.spark import SparkParser
 from sqlglot.tokenizer_core import Token, TokenType
 
 from lsm_engine.base.errors import ErrorKind, InvalidInputError
@@ -23,7 +24,8 @@ _SIGNED = {TokenType.NUMBER}
 _TEXTS = {TokenType.STRING, TokenType.RAW_STRING}
 _LITERALS = {*_SIGNED, *_TEXTS, TokenType.TRUE, TokenType.FALSE}
 _ABSENT = object()
-_UNITS = {"YEAR", "MONTH", "WEEK", "DAY", "HOUR", "MINUTE", "SECOND"}
+_DIALECT = Spark()
+_DIALECT.SUPPORTS_VALUES_DEFAULT = False  # DEFAULT is a column in trees, which knows its place
 _OF_OTHERS = ("OPTIMIZE", "VACUUM", "RESTORE")
 """Statements that Spark's own parser does not know."""
 _WHOLE = {TokenType.COMMAND, TokenType.SHOW}
@@ -97,6 +99,103 @@ class SparkSql:
         return SparkSql(text=text, tree=tree)
 
 
+Node = TypeVar("Node", bound=exp.Expr | None)
+
+
+class _Rules(SparkParser):
+    """Spark's rules over all tokens of a statement, known or not: a rule that fails ends where it got to.
+
+    Clauses that other text takes the place of know where they stand, and VERSION AS OF where its value does: their
+    `meta` has it as "place".
+    """
+
+    VERSION_PHRASES: ClassVar = {
+        **SparkParser.VERSION_PHRASES,
+        ("SYSTEM_VERSION", "AS", "OF"): "VERSION",
+        ("FOR", "SYSTEM_VERSION"): "VERSION",
+        ("SYSTEM_TIME", "AS", "OF"): "TIMESTAMP",
+    }
+    STATEMENT_PARSERS: ClassVar = {
+        **SparkParser.STATEMENT_PARSERS,
+        TokenType.TABLE: lambda self: self._parse_table(),
+    }
+
+    def trees(self, text: str, tokens: list[Token]) -> Iterator[exp.Expr]:
+        """Yield the tree of a statement, or those of what is one in it."""
+        self.reset()
+        self.sql, self._chunks, self._chunk_index = text, [tokens], 0
+        self._advance_chunk()
+        while self._index < len(tokens):
+            first = self._index
+            tree = self._parse_statement()
+            if isinstance(tree, exp.Command):  # nothing but its text
+                self._retreat(first)
+            elif tree is not None:
+                yield tree
+            if self._index == first:
+                self._advance()
+
+    def _placed(self, first: int, node: Node) -> Node:
+        if node is not None and self._index > first:
+            node.meta["place"] = (self._tokens[first].start, self._prev.end + 1)
+        return node
+
+    def _parse_version(self) -> exp.Version | None:
+        first = self._index
+        version = super()._parse_version()
+        words = [token.text.upper() for token in self._tokens[first : self._index]]
+        return self._placed(first + words.index("OF") + 1 if "OF" in words else first, version)
+
+    def _parse_table_sample(self, *args: Any, **kwargs: Any) -> exp.TableSample | None:
+        return self._placed(self._index, super()._parse_table_sample(*args, **kwargs))
+
+    def _parse_interval(self, *args: Any, **kwargs: Any) -> exp.Add | exp.Interval | None:
+        return self._placed(self._index, super()._parse_interval(*args, **kwargs))
+
+    def _warn_unsupported(self) -> None:
+        """Say nothing: what is no tree is Spark's, or read by a cursor."""
+
+
+def relations(trees: Iterable[exp.Expr]) -> list[exp.Table]:
+    """Return the tables, and functions of rows, that stand in trees, in the order of the text; no names of WITH."""
+    by_start = {
+        table.parts[0].meta["start"]: table
+        for tree in trees
+        for table in tree.find_all(exp.Table)
+        if all("start" in part.meta for part in table.parts)
+        and table.find_ancestor(exp.Version) is None
+        and not _names_cte(table)
+    }
+    return [by_start[start] for start in sorted(by_start)]
+
+
+def _names_cte(table: exp.Table) -> bool:
+    """Whether a name is that of a query of WITH, and no table."""
+    node: exp.Expr | None = table
+    while node is not None and len(table.parts) == 1 and not table.args.get("version"):
+        with_ = node.args.get("with_")
+        if isinstance(node, exp.CTE) and isinstance(node.parent, exp.With):
+            # One knows those before it, and itself only where it is recursive.
+            index = node.parent.expressions.index(node) + bool(node.parent.args.get("recursive"))
+            with_, node = exp.With(expressions=node.parent.expressions[:index]), node.parent.parent
+        if with_ and table.name.lower() in (cte.alias.lower() for cte in with_.expressions):
+            return True
+        node = node and node.parent
+    return False
+
+
+def products(trees: Iterable[exp.Expr]) -> dict[int, tuple[int, int, str]]:
+    """Return products in the place of `INTERVAL column DAY`, which Spark takes of literals alone: by start, with start and end."""
+    pieces = {}
+    for interval in (node for tree in trees for node in tree.find_all(exp.Interval)):
+        column, unit, place = interval.this, interval.args.get("unit"), interval.meta.get("place")
+        if isinstance(column, exp.Column) and isinstance(unit, exp.Var) and place:
+            start, end = place
+            names = ".".join(quoted(part.name) for part in column.parts)
+            pieces[start] = (start, end, f"({names} * INTERVAL '1' {unit.name})")
+    return pieces
+
+
 def conjuncts(tree: exp.Expr) -> list[exp.Expr]:
     """Return the parts of a condition that AND joins, without brackets around them."""
     tree = tree.unnest()
@@ -156,40 +255,18 @@ def statement_texts(text: str) -> list[str]:
     return texts
 
 
-def with_products(text: str) -> str:
-    """Return a statement with `INTERVAL column DAY`, which Spark takes of literals alone, as a product."""
-    statement = Statement.from_text(text)
-    products: list[tuple[int, int, str]] = []
-    for index, token in enumerate([] if statement is None else statement.tokens):
-        assert statement is not None
-        statement.at = index
-        if not statement.takes("INTERVAL") or not statement.is_name:
-            continue
-        statement.path()
-        unit = statement.word()
-        if unit.removesuffix("S") in _UNITS:
-            column = statement.since(index + 1)
-            end = statement.tokens[statement.at].end + 1
-            products.append((token.start, end, f"({column} * INTERVAL '1' {unit})"))
-    return replaced(text, products)
-
-
 def with_defaults(text: str) -> str:
     """Return VALUES, or a SELECT, with nulls in the place of DEFAULT: a null becomes the column's default when written."""
-    statement = Statement.from_text(text)
-    tokens = [] if statement is None else statement.tokens
-    words = ["", *map(word_of, tokens), ""]
-    value_depth = {"VALUES": 1, "SELECT": 0}.get(words[1])
-    nulls, depth = [], 0
-    for index, token in enumerate(tokens, 1):
-        depth += (token.token_type in _OPEN) - (token.token_type in _CLOSE)
-        is_value = words[index - 1] in ("(", ",", "SELECT") and words[index + 1] in (
-            *(")", ",", "FROM"),
-            *[""] * (index == len(tokens)),
-        )
-        if depth == value_depth and is_value and words[index] == "DEFAULT":
-            nulls.append((token.start, token.end + 1, "NULL"))
-    return replaced(text, nulls)
+    statement = Statement.from_text(text) if "DEFAULT" in text.upper() else None
+    tree = None if statement is None else next(iter(statement.trees()), None)
+    rows = tree.expressions if isinstance(tree, exp.Values) else [tree or exp.Tuple()]
+    places = [value.this.meta for row in rows for value in row.expressions if _is_default(value)]
+    return replaced(text, [(place["start"], place["end"] + 1, "NULL") for place in places])
+
+
+def _is_default(value: exp.Expr) -> bool:
+    is_name = isinstance(value, exp.Column) and len(value.parts) == 1
+    return is_name and value.name.upper() == "DEFAULT" and not value.this.quoted
 
 
 def with_names(text: str, value_of: Callable[[str], str | None]) -> str:
@@ -213,34 +290,18 @@ def with_names(text: str, value_of: Callable[[str], str | None]) -> str:
     return replaced(text, names)
 
 
-def with_ctes(text: str, ctes: str) -> str:
-    """Return clauses whose subqueries know the names of WITH …, which stands before the whole statement."""
-    statement = Statement.from_text(text) if ctes else None
-    pieces: list[tuple[int, int, str]] = []
-    depth, known_from = 0, 0  # within a subquery that knows them, others do too
-    for index, token in enumerate([] if statement is None else statement.tokens):
-        assert statement is not None
-        statement.at = index
-        depth += (token.token_type in _OPEN) - (token.token_type in _CLOSE)
-        known_from = 0 if depth < known_from else known_from
-        follows = index > 0 and statement.tokens[index - 1].token_type is TokenType.L_PAREN
-        if known_from or not follows:
-            continue
-        if statement.word() == "SELECT":
-            pieces.append((token.start, token.start, ctes))
-        elif statement.word() == "WITH":
-            pieces.append((token.start, token.end + 1, f"{ctes.rstrip()},"))
-        else:
-            continue
-        known_from = depth
-    return replaced(text, pieces)
+def replaced(
+    text: str, pieces: Iterable[tuple[int, int, str]], between: Callable[[str], str] = str
+) -> str:
+    """Return a text with others in the place of stretches of it, given by their start and end, in order.
 
-
-def replaced(text: str, pieces: Sequence[tuple[int, int, str]]) -> str:
-    """Return a text with others in the place of stretches of it, given by their start and end, in order."""
-    for start, end, piece in reversed(pieces):
-        text = f"{text[:start]}{piece}{text[end:]}"
-    return text
+    `between`: makes what stands for the text between them.
+    """
+    parts, end = [], 0
+    for start, after, piece in pieces:
+        parts += [between(text[end:start]), piece]
+        end = after
+    return "".join([*parts, between(text[end:])])
 
 
 def literal_of(value: Any) -> str:
@@ -283,10 +344,13 @@ class Statement:
 
     def __init__(self, text: str, tokens: Sequence[Token]) -> None:
         self.text = text
-        self.tokens = [*tokens]
-        while self.tokens and self.tokens[-1].token_type is TokenType.SEMICOLON:
-            self.tokens.pop()
+        self._rule_tokens = [*tokens]
+        while self._rule_tokens and self._rule_tokens[-1].token_type is TokenType.SEMICOLON:
+            self._rule_tokens.pop()
+        self.tokens = [part for token in self._rule_tokens for part in _words(token)]
         self.at = 0
+        self.expression_of: Callable[[SparkSql], SparkSql] = lambda expression: expression
+        """What makes of an expression as it was written one that Spark knows."""
 
     @classmethod
     def from_text(cls, text: str) -> Self | None:
@@ -300,7 +364,26 @@ class Statement:
                 tokens.insert(0, Token(TokenType.VAR, word, verb.line, verb.col, start, verb.end))
         except TokenError:  # Spark's own message names the place
             return None
-        return cls(text, [part for token in tokens for part in _words(token)])
+        return cls(text, tokens)
+
+    def trees(self) -> list[exp.Expr]:
+        """Return its tree, or those of what the parser knows of it."""
+        rules = _Rules(dialect=_DIALECT, error_level=ErrorLevel.IGNORE)
+        try:
+            return [*rules.trees(self.text, self._rule_tokens)]
+        except (SqlglotError, RecursionError, ArithmeticError):  # Spark may well know it
+            return []
+
+    def dotted_names(self) -> Iterator[tuple[str, ...]]:
+        """Yield names of two parts or more wherever they stand, and one more word: `shop.orders o` is three."""
+        dots = [token.token_type is TokenType.DOT for token in self.tokens]
+        for index in range(1, len(dots) - 1):
+            if dots[index] and not (index > 1 and dots[index - 2]):
+                yield tuple(token.text for token in self.tokens[index - 1 : index + 4 : 2])
+
+    def go_to(self, start: int) -> None:
+        """Set the cursor on the token that begins at a place of the text."""
+        self.at = next(i for i, token in enumerate(self.tokens) if token.start >= start)
 
     @property
     def first_words(self) -> tuple[str, str]:
@@ -317,9 +400,7 @@ class Statement:
             depth += (token.token_type in _OPEN) - (token.token_type in _CLOSE)
             closes = index > 0 and self.tokens[index - 1].token_type is TokenType.R_PAREN
             if depth == 0 and closes and self.word(index - self.at) in verbs:
-                write = type(self).from_text(self.text[token.start :])
-                assert write is not None
-                return self.text[: token.start], write
+                return self.text[: token.start], self.part(index)
         return "", self
 
     @property
@@ -438,7 +519,7 @@ class Statement:
                 ends.append(self.at)
                 expression = SparkSql.parsed(self.since(first))
                 if kind in _CLOSE or expression.tree is not None:
-                    return expression
+                    return self.expression_of(expression)
             depth += (kind in _OPEN) - (kind in _CLOSE)
             self.at += 1
         if self.at == first:
@@ -446,8 +527,8 @@ class Statement:
         expression = SparkSql.parsed(self.since(first))
         if ends and expression.tree is None:
             self.at = ends[0]
-            return SparkSql(text=self.since(first), tree=None)
-        return expression
+            expression = SparkSql(text=self.since(first), tree=None)
+        return self.expression_of(expression)
 
     def since(self, first: int) -> str:
         """Return the text from a token up to the cursor."""
@@ -460,18 +541,28 @@ class Statement:
         first, self.at = self.tokens[self.at].start, len(self.tokens)
         return self.text[first : self.tokens[-1].end + 1]
 
-    def listed(self, *, types: bool = False) -> list[str]:
-        """Step over "(a, b, …)"; return the text of each part. `types`: as for `until`."""
+    def part(self, first: int, end: int | None = None) -> Self:
+        """Return some of its tokens as a statement of its own over the same text."""
+        return type(self)(self.text, self.tokens[first:end])
+
+    def item(self, *, types: bool = False) -> Self:
+        """Step over what comes before a comma, or before the end; return it. `types`: as for `until`."""
+        first = self.at
+        self.until(",", types=types)
+        return self.part(first, self.at)
+
+    def listed(self, *, types: bool = False) -> list[Self]:
+        """Step over "(a, b, …)"; return each part. `types`: as for `until`."""
         self.needs("(")
         parts = []
         while not self.takes(")"):
-            parts.append(self.until(",", types=types))
+            parts.append(self.item(types=types))
             self.takes(",")
         return parts
 
     def names(self) -> list[str]:
         """Step over "(a, b, …)" of plain names; return them without their quotes."""
-        parts = [part for text in self.listed() if (part := Statement.from_text(text)) is not None]
+        parts = self.listed()
         names = [part.name() for part in parts]
         for part in parts:
             part.ended()
@@ -481,12 +572,14 @@ class Statement:
         """Step over "('key' = 'value', key value, …)"; return the properties."""
         properties = {}
         for part in self.listed():
-            inner = Statement.from_text(part)
-            assert inner is not None
-            key = inner.literal() if inner.is_text else inner.name()
-            inner.takes("=")
-            properties[key] = inner.literal()
+            key = part.key()
+            part.takes("=")
+            properties[key] = part.literal()
         return properties
+
+    def key(self) -> str:
+        """Step over the key of a property: text in quotes, or a name."""
+        return self.literal() if self.is_text else self.name()
 
     @property
     def is_text(self) -> bool:

@@ -501,6 +501,35 @@ def test_ctes_stand_before_writes(run):
     assert run("SELECT id FROM shop.k WHERE day = 4 ORDER BY id") == [(7,), (8,)]
 
 
+def test_queries_of_with_are_known_wherever_a_clause_has_a_query(run):
+    """A query that begins with FROM did not know them; a name of its own WITH goes first."""
+    run(CREATE.format("shop.t"))
+    run("INSERT INTO shop.t VALUES (1, 'a'), (2, 'b'), (3, 'c')")
+    with_d = "WITH d AS (SELECT 2 AS n)"
+    assert run(f"{with_d} DELETE FROM shop.t WHERE id IN (FROM d SELECT n)") == [(2, 0, 0, 1)]
+    assert run(f"{with_d} UPDATE shop.t SET v = 'x' WHERE id = (WITH d AS (SELECT n + 1 AS n FROM d) SELECT max(n) FROM d)") == [(3, 0, 1, 0)]  # fmt: skip
+    assert run(f"{with_d}, t AS (SELECT 9 AS d) UPDATE shop.t SET v = 'y' WHERE id IN (SELECT d - 8 FROM t, d)") == [(4, 0, 1, 0)]  # fmt: skip
+    assert run("SELECT * FROM shop.t ORDER BY id") == [(1, "y"), (3, "x")]
+
+
+def test_rows_of_the_past_stand_wherever_a_table_may(run):
+    """In brackets they were left to Spark, which does not know them."""
+    run(CREATE.format("shop.t"))
+    run("INSERT INTO shop.t VALUES (1, 'a'), (2, 'b')")
+    run("DELETE FROM shop.t WHERE id = 1")
+    for text, rows in (
+        ("SELECT count(*) FROM (shop.t VERSION AS OF 1 CROSS JOIN shop.t b)", [(2,)]),
+        ("SELECT * FROM (SELECT id FROM shop.t VERSION AS OF 1) PIVOT (count(id) FOR id IN (1, 3))", [(1, None)]),
+        ("SELECT * FROM shop.t VERSION AS OF 1 UNPIVOT (n FOR name IN (id)) ORDER BY n", [("a", "id", 1), ("b", "id", 2)]),
+        ("SELECT count(*) FROM shop.t SYSTEM_VERSION AS OF 1", [(2,)]),
+        ("SELECT t.id FROM shop.t FOR /* version as of */ VERSION AS OF 1 WHERE t.v = '{a} AS OF'", []),
+        ("WITH t AS (SELECT * FROM shop.t VERSION AS OF 1) SELECT max(t.id), count(*) FROM t", [(2, 2)]),
+        ("SELECT s.t FROM (SELECT 1, named_struct('t', 7) AS s, 2) AS s, shop.t VERSION AS OF 1 TABLESAMPLE (100 PERCENT) LIMIT 1", [(7,)]),
+        ("FROM shop.t VERSION AS OF 1 |> AGGREGATE count(*) AS n", [(2,)]),
+    ):  # fmt: skip
+        assert run(text) == rows, text
+
+
 def test_a_merge_with_schema_evolution_adds_columns_in_its_commit(run, tmp_path):
     run(CREATE.format("shop.t"))
     run("INSERT INTO shop.t VALUES (1, 'a')")

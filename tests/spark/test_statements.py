@@ -147,6 +147,7 @@ def test_errors_have_the_class_the_state_and_the_place_of_sparks_own(ask):
     [
         ("shop.orders VERSION AS OF 99", "LSM_NO_SUCH_SNAPSHOT", "the newest is 1"),
         ("shop.orders VERSION AS OF 'monday'", "LSM_NO_SUCH_TAG", "no tag 'monday'"),
+        ("shop.orders VERSION AS OF -1", "LSM_NO_SUCH_TAG", "no tag '-1'"),
         ("shop.orders VERSION AS OF 'fix'", "LSM_NO_SUCH_TAG", "in SQL as `shop.orders@fix`"),
         ("shop.orders TIMESTAMP AS OF '2001-01-01'", "LSM_NO_SUCH_SNAPSHOT", "is that old"),
         ("`shop.orders$nonsense`", "LSM_NO_SUCH_TABLE", "no system table 'nonsense'"),

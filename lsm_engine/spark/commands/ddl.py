@@ -228,9 +228,7 @@ _INSTEAD_OF_TRANSFORMS = {
 def _partition_columns(statement: Statement) -> list[str]:
     """Step over the "(a, b)" of PARTITIONED BY; columns of the table alone make partitions."""
     names = []
-    for text in statement.listed():
-        part = Statement.from_text(text)
-        assert part is not None
+    for part in statement.listed():
         if part.word(1) == "(":
             _refuse_transform(part)
         names.append(part.name())
@@ -259,21 +257,15 @@ class _Columns:
         self.key: list[str] = []
         self.defaults: dict[str, str] = {}
 
-    def add(self, text: str) -> None:
-        """Add the text between two commas: a column, or PRIMARY KEY (…)."""
-        part = Statement.from_text(text)
-        assert part is not None
+    def add(self, part: Statement) -> None:
+        """Add what stands between two commas: a column, or PRIMARY KEY (…)."""
         if part.takes("PRIMARY", "KEY"):
             self.key = part.names()
             _ = part.takes("NOT", "ENFORCED")
             part.ended()
             return
-        first = part.tokens[0]
         name = part.name()
-        words = [
-            text[first.start : part.tokens[part.at - 1].end + 1],
-            part.until(*_COLUMN_WORDS, types=True),
-        ]
+        words = [part.since(0), part.until(*_COLUMN_WORDS, types=True)]
         while not part.done:
             if part.takes("DEFAULT"):
                 default = part.default()
@@ -285,7 +277,9 @@ class _Columns:
             elif part.takes("NOT", "NULL"):
                 words.append("NOT NULL")
             elif part.takes("COMMENT"):
-                words.append(f"COMMENT {_literal_text(part)}")
+                first = part.at
+                part.literal()
+                words.append(f"COMMENT {part.since(first)}")
             else:
                 _refuse_column(part)
         self.texts.append(" ".join(words))
@@ -299,13 +293,6 @@ class _Columns:
 
 def _refuse_column(part: Statement) -> NoReturn:
     part.refuse("a column has a type, NOT NULL, DEFAULT, PRIMARY KEY and COMMENT, and nothing else")
-
-
-def _literal_text(part: Statement) -> str:
-    """Step over a literal; return it as it was written."""
-    token = part.tokens[part.at]
-    part.literal()
-    return part.text[token.start : token.end + 1]
 
 
 def _buckets(statement: Statement) -> dict[str, str]:
@@ -365,9 +352,7 @@ def properties_of(table: Table, statement: Statement) -> list[tuple[str, str]]:
         properties[_COMMENT] = table.schema.comment
     if statement.word() == "(":
         (argument,) = statement.listed()
-        inner = Statement.from_text(argument)
-        assert inner is not None
-        key = inner.literal() if inner.is_text else inner.name()
+        key = argument.key()
         missing = f"Table {table.name} does not have property: {key}"
         properties = {key: properties.get(key, missing)}
     statement.ended()
@@ -417,15 +402,12 @@ def _changes(table: Table, statement: Statement) -> list[SchemaChange]:
 
 def _parts(statement: Statement) -> list[Statement]:
     """Return the items of a list, in brackets or without them, each as a statement."""
-    texts = []
     if statement.word() == "(":
-        texts = statement.listed(types=True)
-    else:
-        texts.append(statement.until(",", types=True))
-        while statement.takes(","):
-            texts.append(statement.until(",", types=True))
-    parts = [Statement.from_text(text) for text in texts]
-    return [part for part in parts if part is not None]
+        return statement.listed(types=True)
+    parts = [statement.item(types=True)]
+    while statement.takes(","):
+        parts.append(statement.item(types=True))
+    return parts
 
 
 def _added(column: Statement) -> Iterator[SchemaChange]:
@@ -510,10 +492,8 @@ def _kind(declared: StructType) -> pa.DataType | str:
 
 
 def _removed(table: Table, statement: Statement, *, ignores: bool) -> Iterator[SchemaChange]:
-    for text in statement.listed():
-        part = Statement.from_text(text)
-        assert part is not None
-        key = part.literal() if part.is_text else part.name()
+    for part in statement.listed():
+        key = part.key()
         if key == _COMMENT:
             yield SetComment(None)
         elif key in table.schema.options.texts:

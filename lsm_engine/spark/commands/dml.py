@@ -9,7 +9,6 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sql
 from pyspark.sql.types import DataType, StructType, TimestampType
 from sqlglot import exp
-from sqlglot.tokenizer_core import Token, TokenType
 
 from lsm_engine.api.accessors import commit_identity
 from lsm_engine.api.table import Table
@@ -25,9 +24,9 @@ from lsm_engine.spark.statement import (
     Statement,
     conjuncts,
     literal_of,
+    relations,
     replaced,
     with_defaults,
-    word_of,
 )
 from lsm_engine.spark.types import arrow_schema_of, quoted, spark_schema
 from lsm_engine.types.arrow_types import default_of
@@ -122,9 +121,7 @@ def _partition(
     constant: dict[str, str] = {}
     column_names = {name.lower(): name for name in table.schema.names}
     if statement.takes("PARTITION"):
-        for part in statement.listed():
-            inner = Statement.from_text(part)
-            assert inner is not None
+        for inner in statement.listed():
             column = inner.name()
             if column.lower() not in column_names:
                 statement.refuse(f"the table has no column {column!r}")
@@ -189,83 +186,6 @@ def write_rows(
     return table.upsert(rows) if table.schema.has_primary_key else table.append(rows)
 
 
-# -- Names of tables among the tokens of a statement, and the state that is asked of them ----------
-
-NAMES = (TokenType.VAR, TokenType.IDENTIFIER)
-
-
-def is_relation(tokens: list[Token], position: int) -> bool:
-    """Whether a name stands where a table does: after FROM, JOIN, INTO, TABLE, DESCRIBE, or a comma."""
-    before = word_of(tokens[position - 1]) if position else ""
-    return before in (
-        "FROM",
-        "JOIN",
-        "INTO",
-        "TABLE",
-        "USING",
-        "DESCRIBE",
-        "DESC",
-        "EXTENDED",
-        ",",
-        "UPDATE",
-    )
-
-
-def dotted(tokens: list[Token], position: int) -> tuple[int, tuple[str, ...] | None]:
-    """Return where the dotted name that begins at a token ends, and its parts; None if none begins there."""
-    token, *following = tokens[position : position + 2]
-    has_dot = bool(following) and following[0].token_type is TokenType.DOT
-    # A word of SQL before a dot is a name, too: `default` is Spark's own database.
-    is_name = token.token_type in NAMES or (has_dot and token.text.isidentifier())
-    if not is_name or (position and tokens[position - 1].token_type is TokenType.DOT):
-        return position + 1, None
-    end, parts = position + 1, [tokens[position].text]
-    while end + 1 < len(tokens) and tokens[end].token_type is TokenType.DOT:
-        parts.append(tokens[end + 1].text)
-        end += 2
-    return end, tuple(parts)
-
-
-def travel(tokens: list[Token], position: int) -> tuple[str, int, int] | None:
-    """Return the option that VERSION AS OF or TIMESTAMP AS OF means, where its value begins, and where it ends.
-
-    A moment is a literal, a call, or any expression in brackets. None where neither comes next.
-    """
-    words = [word_of(token) for token in tokens[position : position + 5]]
-    skipped = 1 if words[:1] == ["FOR"] else 0
-    if words[skipped + 1 : skipped + 3] != ["AS", "OF"] or len(words) < skipped + 4:
-        return None
-    first = position + skipped + 3
-    if words[skipped] in ("VERSION", "SYSTEM_VERSION"):
-        return "snapshot-id" if tokens[first].text.isdigit() else "tag", first, first + 1
-    if words[skipped] in ("TIMESTAMP", "SYSTEM_TIME"):
-        return "as-of", first, _ends(tokens, first)
-    return None
-
-
-def sampled(tokens: list[Token], index: int) -> int:
-    """Return where a TABLESAMPLE that begins at a token ends; the token itself if none does."""
-    for word in ("TABLESAMPLE", "REPEATABLE"):
-        if index < len(tokens) and word_of(tokens[index]) == word:
-            index = _ends(tokens, index + 1)
-    return index
-
-
-def _ends(tokens: list[Token], first: int) -> int:
-    """Return the end of a literal, a call, or an expression in brackets."""
-    following = tokens[first + 1].token_type if first + 1 < len(tokens) else None
-    if tokens[first].token_type is not TokenType.STRING and following is TokenType.STRING:
-        return first + 2  # DATE'2024-05-01'
-    if TokenType.L_PAREN not in (tokens[first].token_type, following):
-        return first + 1
-    depth = 0
-    for end, token in enumerate(tokens[first:], start=first + 1):
-        depth += (token.token_type is TokenType.L_PAREN) - (token.token_type is TokenType.R_PAREN)
-        if depth == 0 and token.token_type is TokenType.R_PAREN:
-            return end
-    return len(tokens)
-
-
 # -- MERGE INTO, UPDATE and DELETE FROM as text ----------------------------------------------------
 #
 # Cut into clauses here, computed by Spark as they were written.
@@ -285,14 +205,14 @@ def merge_statement(
     """
     target, full_names = _target(statement, table)
     statement.needs("USING")
-    path: tuple[str, ...] = ("source",)
+    path: tuple[str, ...] = ()
     if statement.takes("("):
         frame = query(statement.until(")"))
         statement.needs(")")
+        source = statement.alias("source")
     else:
-        text, path = _source(statement)
+        text, path, source = _source(statement)
         frame = query(f"SELECT * FROM {text}")
-    source = statement.alias(path[-1])
     if source.lower() == target.lower():
         statement.refuse(
             f"the table and the source are both called {source}: write AS and another name"
@@ -344,15 +264,17 @@ def _new_columns(table: Table, frame: DataFrame, plan: MergePlan) -> list[AddCol
     ]
 
 
-def _source(statement: Statement) -> tuple[str, tuple[str, ...]]:
-    """Step over the name of a source, and its time travel; return their text, and the name."""
+def _source(statement: Statement) -> tuple[str, tuple[str, ...], str]:
+    """Step over the name of a source, its time travel and its alias; return their text, the name, and what it is called."""
     first = statement.at
-    path = statement.path()
-    moment = travel(statement.tokens, statement.at)
-    statement.at = statement.at if moment is None else moment[2]
-    if statement.word() == "(":
+    text = statement.until("ON")
+    behind = Statement.from_text(f"TABLE {text}")
+    tables = [] if behind is None else relations(behind.trees())
+    if not tables or isinstance(tables[0].this, exp.Func):
+        statement.at = first
         statement.not_done("a function of rows is a query: USING (SELECT * FROM …) AS s")
-    return statement.since(first), path
+    path = tuple(part.name for part in tables[0].parts)
+    return text, path, tables[0].alias or path[-1]
 
 
 def update_statement(spark: SparkSession, table: Table, statement: Statement) -> WriteResult | None:

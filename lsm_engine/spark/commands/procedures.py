@@ -295,9 +295,7 @@ def call_statement(spark: SparkSession, tables: SessionTables, statement: Statem
         return spark.sql(text)
     arguments: list[Any] = []
     keywords: dict[str, Any] = {}
-    for part in statement.listed():
-        inner = Statement.from_text(part)
-        assert inner is not None
+    for inner in statement.listed():
         if inner.word(1) == "=>":
             key = inner.name()
             inner.needs("=>")

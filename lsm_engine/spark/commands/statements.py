@@ -18,6 +18,7 @@ from typing import Any
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import LongType, StringType, StructType
+from sqlglot import exp
 from sqlglot.tokenizer_core import TokenType
 
 from lsm_engine.api.table import Table
@@ -45,16 +46,11 @@ from lsm_engine.spark.commands.ddl import (
     show_properties_statement,
 )
 from lsm_engine.spark.commands.dml import (
-    NAMES,
     delete_statement,
-    dotted,
     drop_partition_statement,
     drops_partition,
     insert_statement,
-    is_relation,
     merge_statement,
-    sampled,
-    travel,
     update_statement,
 )
 from lsm_engine.spark.commands.procedures import (
@@ -67,12 +63,15 @@ from lsm_engine.spark.jobs import error_of_source, from_spark, remedy
 from lsm_engine.spark.operations import change_feed
 from lsm_engine.spark.session import AT_WORK, is_classic
 from lsm_engine.spark.statement import (
+    SparkSql,
     Statement,
+    StatementError,
+    products,
+    relations,
+    replaced,
     statement_texts,
-    with_ctes,
     with_names,
     with_parameters,
-    with_products,
     word_of,
 )
 from lsm_engine.spark.types import empty_frame, frame_of_rows, quoted
@@ -158,8 +157,7 @@ def _result(spark: SparkSession, text: str) -> DataFrame | None:
     if len(texts) > 1:
         frames = [_result(spark, part) or spark.sql(part) for part in texts]
         return frames[-1]
-    named_text = with_names(with_products(text), partial(_constant, spark))
-    statement = Statement.from_text(named_text)
+    statement = Statement.from_text(with_names(text, partial(_constant, spark)))
     if statement is None or (statement.word() in _SETS and "(" not in text):
         return None
     with closing(_Session(spark)) as session:
@@ -209,7 +207,10 @@ class _Session:
         self._spark = spark
         self._tables = SessionTables(spark)
         self._views: list[str] = []
+        self._mounted: dict[str, bool] = {}
+        self._framed: set[str] = set()
         self._ctes = ""
+        self._cte_names: set[str] = set()
 
     def close(self) -> None:
         """Close the catalog, and drop the views that a write has read."""
@@ -236,7 +237,7 @@ class _Session:
         self._make_known(statement)
         change = statement
         if first == "WITH":
-            self._ctes, change = statement.behind_ctes("INSERT", "MERGE", "UPDATE", "DELETE")
+            change = self._behind_ctes(statement)
         target = self._target(change)
         if target is None:
             return self._by_spark(statement, unchanged=unchanged)
@@ -277,19 +278,15 @@ class _Session:
                 statement.not_done("delete its rows: DELETE FROM … WHERE day = '…'")
             statement.ended()
             return _counted(self._spark, table.overwrite(table.schema.arrow.empty_table(), {}))
-        # The clauses may name the table too, as Spark's catalog has it.
         if target.located is None:
-            self._tables.mount(target.name)
-        clauses = Statement.from_text(
-            "" if statement.done else self._with_views(with_ctes(statement.remainder(), self._ctes))
-        )
-        assert clauses is not None
+            self._mount(target.name)
+        statement.expression_of = self._with_views
         if verb == "MERGE":
-            result = merge_statement(table, clauses, self.query, evolves=evolves)
+            result = merge_statement(table, statement, self.query, evolves=evolves)
         elif verb == "UPDATE":
-            result = update_statement(self._spark, table, clauses)
+            result = update_statement(self._spark, table, statement)
         else:
-            result = delete_statement(self._spark, table, clauses)
+            result = delete_statement(self._spark, table, statement)
         return _counted(self._spark, result)
 
     def _table(self, target: _Target) -> Table:
@@ -297,6 +294,15 @@ class _Session:
             return target.located
         table = self._tables.catalog.table(target.name)
         return table.branch(target.branch) if target.branch else table
+
+    def _behind_ctes(self, statement: Statement) -> Statement:
+        """Return the write behind WITH …, whose queries it may name from now on; the statement itself where it is none."""
+        self._ctes, change = statement.behind_ctes("INSERT", "MERGE", "UPDATE", "DELETE")
+        query = Statement.from_text(f"{self._ctes} SELECT 1")
+        trees = [] if query is None else query.trees()
+        ctes = [cte for tree in trees if isinstance(tree, exp.Query) for cte in tree.ctes]
+        self._cte_names = {cte.alias.lower() for cte in ctes}
+        return change
 
     def query(self, text: str) -> DataFrame:
         """Return the rows of a query, which may use lsm tables and the CTEs before its statement."""
@@ -312,11 +318,9 @@ class _Session:
         """Return the plan of a statement that changes a table, without running it; None for what Spark explains as it is."""
         statement.takes("EXPLAIN")
         mode = next((word for word in _EXPLAINED if statement.takes(word)), "")
-        text = statement.remainder()
-        change = Statement.from_text(text)
-        assert change is not None
+        change = statement.part(statement.at)
         if change.word() == "WITH":
-            self._ctes, change = change.behind_ctes("INSERT", "MERGE", "UPDATE", "DELETE")
+            change = self._behind_ctes(change)
         target = self._target(change)
         verb = change.first_words[0]
         if target is None or verb not in _WRITES:
@@ -358,13 +362,16 @@ class _Session:
             return self._keep_query(statement)
         return None if text == unchanged else self._spark.sql(text, **frames)
 
-    def _with_views(self, text: str) -> str:
-        """Return a text with temporary views for the names that Spark does not know; `close` drops them."""
-        statement = Statement.from_text(text)
+    def _with_views(self, expression: SparkSql) -> SparkSql:
+        """Return an expression with temporary views for the rows in it that Spark does not know; `close` drops them."""
+        tree = expression.tree
+        if tree is not None and tree.find(exp.Query, exp.Interval) is None:
+            return expression
+        statement = Statement.from_text(expression.text)
         assert statement is not None
-        rewritten, frames = self._rewritten(statement)
+        text, frames = self._rewritten(statement)
         views = {name: self._view(frame) for name, frame in frames.items()}
-        return rewritten.format(**views) if views else text
+        return SparkSql.parsed(text.format(**views) if views else text)
 
     def _keep_query(self, statement: Statement) -> DataFrame:
         """Run a CREATE TEMPORARY VIEW of rows that Spark has no name for; refuse other statements that store a query.
@@ -591,115 +598,121 @@ class _Session:
     def _rewritten(self, statement: Statement) -> tuple[str, dict[str, Any]]:
         """Return a statement whose lsm tables Spark finds, and the rows that names in braces stand for in it.
 
-        These are tables of the past, branches, system tables, and tables whose name Spark does not take.
+        These are tables of the past, branches, system tables, and tables whose name Spark does not take; in a clause the
+        queries of WITH before its statement, too.
         """
-        text, tokens = statement.text, statement.tokens
+        words = {word_of(token) for token in statement.tokens}
+        trees = statement.trees() if words & _BEFORE_ROWS else []
         frames: dict[str, Any] = {}
-        pieces: list[str] = []
-        start = index = 0
-        while index < len(tokens):
-            end, parts = dotted(tokens, index)
-            rows = None if parts is None else self._rows(statement, index, end, parts)
+        pieces = products(trees)
+        for table in relations(trees):
+            rows = self._rows(statement, table)
             if rows is not None:
-                frame, table, end = rows
+                frame, shown, end = rows
                 name = f"lsm_{len(frames)}"
                 frames[name] = frame
-                pieces += [_escaped(text[start : tokens[index].start]), f"{{{name}}}"]
-                start = tokens[end - 1].end + 1
-                if sampled(tokens, end) > end:  # Spark takes an alias behind it alone
-                    sample, end = end, sampled(tokens, end)
-                    pieces.append(
-                        _escaped(f" {text[tokens[sample].start : tokens[end - 1].end + 1]}")
-                    )
-                    start = tokens[end - 1].end + 1
-                is_aliased = end < len(tokens) and tokens[end].token_type in (
-                    *NAMES,
-                    TokenType.ALIAS,
-                )
-                pieces.append("" if is_aliased else f" AS {_escaped(quoted(table))}")
-            index = end
-        return ("".join([*pieces, _escaped(text[start:])]) if frames else text), frames
+                sample = table.args.get("sample")
+                first, last = (end, end) if sample is None else sample.meta["place"]
+                # Spark takes an alias behind a sample alone.
+                alias = "" if table.alias else f"AS {quoted(shown)}"
+                behind = _escaped(f" {statement.text[first:last]} {alias}")
+                start = table.parts[0].meta["start"]
+                pieces[start] = (start, last, f"{{{name}}}{behind}")
+        for parts in statement.dotted_names():  # of statements that the parser does not know, too
+            for length in (2, 3):
+                table_name = self._tables.table_name(parts[:length])
+                if table_name is not None and table_name not in self._framed:
+                    self._mount(table_name)
+        ordered = [pieces[start] for start in sorted(pieces)]
+        return replaced(statement.text, ordered, _escaped if frames else str), frames
 
-    def _rows(
-        self, statement: Statement, index: int, end: int, parts: tuple[str, ...]
-    ) -> tuple[DataFrame, str, int] | None:
-        """Return the rows that a name stands for, its table, and where it ends; else make the table known to Spark."""
-        tokens = statement.tokens
-        if parts[-1].lower() in _CHANGE_FUNCTIONS and is_relation(tokens, index):
-            return self._changes(statement, index, end)
-        *database, last = parts = self._as_system_name(statement, index, parts)
+    def _mount(self, name: str) -> bool:
+        """Make a table known to Spark, once a statement; False if Spark refuses its name."""
+        if name not in self._mounted:
+            self._mounted[name] = self._tables.mount(name)
+        return self._mounted[name]
+
+    def _rows(self, statement: Statement, table: exp.Table) -> tuple[DataFrame, str, int] | None:
+        """Return the rows that a name stands for, what they are called, and where it ends; else make the table known to Spark."""
+        start, end = table.parts[0].meta["start"], table.parts[-1].meta["end"] + 1
+        if isinstance(table.this, exp.Func):
+            return self._changes(statement, table.this)
+        parts = tuple(part.name for part in table.parts)
+        moment = table.args.get("version")
+        is_clause = statement.first_words[0] != "WITH"
+        if is_clause and len(parts) == 1 and parts[0].lower() in self._cte_names:
+            return self.query(f"SELECT * FROM {quoted(parts[0])}"), parts[0], end
+        *database, last = self._as_system_name(statement, start, parts)
         words = _SYSTEM.fullmatch(last)
-        table_parts = (*database, words["table"] if words else last)
-        table = self._tables.in_warehouse(table_parts)
-        if words is None or table is None:
-            self._mount_prefix(parts)
+        name = words and self._tables.table_name((*database, words["table"]))
+        if words is None or name is None:
             return None
-        is_table = is_relation(tokens, index)
-        if (len(parts) == 1 and not is_table) or self._tables.table_name(table_parts) is None:
-            return None
-        moment = travel(tokens, end)
         options: dict[str, str] = {}
-        if moment is not None:
-            option, first, end = moment
-            text = statement.text[tokens[first].start : tokens[end - 1].end + 1]
-            options = {option: self._millis(text) if option == "as-of" else tokens[first].text}
+        if moment is not None and "place" in moment.meta:
+            first, end = moment.meta["place"]
+            text = statement.text[first:end]
+            version = moment.expression.name if moment.expression.is_string else text
+            options = {"snapshot-id" if version.isdigit() else "tag": version}
+            if moment.name == "TIMESTAMP":
+                options = {"as-of": self._millis(text)}
         is_now = not options and words["system"] is None and words["branch"] is None
-        if (is_now and self._tables.mount(table)) or not is_table:
+        if is_now and self._mount(name):
             return None
-        frame = self._tables.frame(table, words["branch"], words["system"], options)
-        return frame, TableName.parse(table).table, end
+        self._framed.add(name)
+        frame = self._tables.frame(name, words["branch"], words["system"], options)
+        return frame, TableName.parse(name).table, end
 
     def _as_system_name(
-        self, statement: Statement, index: int, parts: tuple[str, ...]
+        self, statement: Statement, start: int, parts: tuple[str, ...]
     ) -> tuple[str, ...]:
         """Return the name here of what Iceberg calls `shop.orders.snapshots`: (shop, orders$snapshots); else the same."""
-        before = word_of(statement.tokens[index - 1]) if index else ""
-        if len(parts) < 2 or before not in _BEFORE_A_NAME or self._tables.in_warehouse(parts):
+        if len(parts) < 2 or self._tables.in_warehouse(parts):
             return parts
         *owner, last = parts
         name, prefix = last.lower(), last[: last.find("_") + 1].lower()
         is_state = prefix in ("branch_", "tag_")
         is_known = is_state or name in TABLES or name in _TABLES_OF_ICEBERG
-        table = self._tables.table_name(tuple(owner)) if is_known else None
-        # EXTRACT(YEAR FROM shop.orders.files) is about a column.
-        if table is None or last in self._tables.catalog.table(table).schema.names:
+        if not is_known or self._tables.table_name(tuple(owner)) is None:
             return parts
         shown = f"{'.'.join(owner)}{'@' if is_state else '$'}"
         if prefix == "branch_":
             return (*owner[:-1], f"{owner[-1]}@{last[len(prefix) :]}")
         if name in TABLES:
             return (*owner[:-1], f"{owner[-1]}${name}")
-        statement.at = index
+        statement.go_to(start)
         instead = _TABLES_OF_ICEBERG.get(name, f"{'.'.join(owner)} VERSION AS OF '{last[4:]}'")
         return statement.not_done(f"{last}: {instead.format(table=shown)}")
 
     def _changes(
-        self, statement: Statement, index: int, end: int
+        self, statement: Statement, function: exp.Expr
     ) -> tuple[DataFrame, str, int] | None:
         """Return the rows of table_changes('shop.orders', 1, 3); None of a table that is not of this format."""
-        call = Statement(statement.text, statement.tokens)
-        call.at = end
-        arguments = call.listed() if call.word() == "(" else []
-        table_name = Statement.from_text(arguments[0]) if arguments else None
-        if table_name is None or not table_name.is_text:
+        if function.name.lower() not in _CHANGE_FUNCTIONS:
             return None
-        target = self._meant(tuple(table_name.literal().split(".")), locates=True)
+        statement.go_to(function.meta["start"])
+        name = statement.path()[-1]
+        arguments = statement.listed()
+        end = statement.tokens[statement.at - 1].end + 1
+        if not arguments or not arguments[0].is_text:
+            return None
+        target = self._meant(tuple(arguments[0].literal().split(".")), locates=True)
         if target is None:
             return None
-        statement.at = index
-        if statement.word() != "TABLE_CHANGES" or len(arguments) not in (2, 3):
+        if name.lower() != "table_changes" or len(arguments) not in (2, 3):
+            statement.go_to(function.meta["start"])
             statement.refuse(
                 "changes are read by table_changes('table', first, last): snapshots or times, both inclusive"
             )
         bounds: dict[str, Any] = {}
-        for name, text in zip(("after", "upto"), arguments[1:], strict=False):
+        for name, argument in zip(("after", "upto"), arguments[1:], strict=False):
+            text = argument.remainder()
             is_id = text.isdigit()
             value = int(text) if is_id else int(self._millis(text))
             # Delta's range begins with its first version, ours behind a snapshot.
             bounds[name if is_id else f"{name}_millis"] = max(value - (name == "after"), 0)
         table = self._table(target)
         frame = change_feed(table.changes(**bounds), table, self._spark)
-        return frame, "table_changes", call.at
+        return frame, "table_changes", end
 
     def _millis(self, text: str) -> str:
         """Return the moment that an expression of Spark is, by the session's zone; a number is seconds."""
@@ -717,13 +730,6 @@ class _Session:
                 value=text,
             )
         return str(moment[0])
-
-    def _mount_prefix(self, parts: tuple[str, ...]) -> None:
-        """Make `shop.orders` known where a column is written with it: shop.orders.id."""
-        for length in (2, 3):
-            table = self._tables.table_name(parts[:length]) if len(parts) > length else None
-            if table is not None:
-                self._tables.mount(table)
 
 
 _PLAIN_DESCRIBE = (("DESCRIBE", "TABLE"), ("DESCRIBE",), ("DESC", "TABLE"), ("DESC",))
@@ -765,7 +771,8 @@ _BEFORE_A_TARGET = (
     ("TRUNCATE", "TABLE"),
     ("UPDATE",),
 )
-_BEFORE_A_NAME = ("FROM", "JOIN", "TABLE", "USING", "DESCRIBE", "DESC", "EXTENDED")
+_BEFORE_ROWS = {"FROM", "JOIN", "TABLE", "USING", "DESCRIBE", "DESC", "INTERVAL"}
+"""Words without which a statement names no rows."""
 _TABLES_OF_ICEBERG = {
     "refs": "SELECT … FROM `{table}tags`, and FROM `{table}branches`",
     "history": "SELECT … FROM `{table}snapshots`, or DESCRIBE HISTORY",
@@ -824,16 +831,17 @@ def _makes_table(statement: Statement) -> bool:
 
 def _source_of_like(statement: Statement) -> tuple[str, ...] | None:
     """Return the name of the table that a CREATE TABLE … LIKE, or CLONE, is about; None of any other statement."""
-    tokens = statement.tokens
-    words = [statement.word(index) for index in range(len(tokens))]
-    behind = words.index("TABLE") + 1
-    behind += 3 if words[behind : behind + 3] == ["IF", "NOT", "EXISTS"] else 0
-    if behind >= len(tokens):
+    statement.at = statement.index_of("TABLE") + 1
+    statement.takes("IF", "NOT", "EXISTS")
+    try:
+        statement.path()
+        _ = statement.takes("SHALLOW") or statement.takes("DEEP")
+        is_copy = statement.takes("LIKE") or statement.takes("CLONE")
+        return statement.path() if is_copy else None
+    except StatementError:  # no name, which whoever reads the statement refuses
         return None
-    end, _ = dotted(tokens, behind)
-    end += words[end : end + 2] in (["SHALLOW", "CLONE"], ["DEEP", "CLONE"])
-    is_copy = words[end : end + 1] in (["LIKE"], ["CLONE"]) and end + 1 < len(tokens)
-    return dotted(tokens, end + 1)[1] if is_copy else None
+    finally:
+        statement.at = 0
 
 
 def _provider(statement: Statement) -> str:
