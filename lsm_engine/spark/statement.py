@@ -173,12 +173,12 @@ def _names_cte(table: exp.Table) -> bool:
     """Whether a name is that of a query of WITH, and no table."""
     node: exp.Expr | None = table
     while node is not None and len(table.parts) == 1 and not table.args.get("version"):
-        with_ = node.args.get("with_")
+        ctes = node.args["with_"].expressions if node.args.get("with_") else []
         if isinstance(node, exp.CTE) and isinstance(node.parent, exp.With):
             # One knows those before it, and itself only where it is recursive.
             index = node.parent.expressions.index(node) + bool(node.parent.args.get("recursive"))
-            with_, node = exp.With(expressions=node.parent.expressions[:index]), node.parent.parent
-        if with_ and table.name.lower() in (cte.alias.lower() for cte in with_.expressions):
+            ctes, node = node.parent.expressions[:index], node.parent.parent
+        if table.name.lower() in (cte.alias.lower() for cte in ctes):
             return True
         node = node and node.parent
     return False

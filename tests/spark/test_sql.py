@@ -14,7 +14,7 @@ from lsm_engine.base.errors import (
     NotFoundError,
     UnsupportedError,
 )
-from lsm_engine.spark.statement import Statement
+from lsm_engine.spark.statement import Statement, relations
 
 pytestmark = pytest.mark.spark
 
@@ -240,3 +240,18 @@ def test_a_column_that_was_added_elsewhere_is_seen(run, tmp_path):
 def test_half_a_statement_is_tokens_or_none(text):
     statement = Statement.from_text(text)
     assert statement is None or statement.text == text
+
+
+@pytest.mark.parametrize(
+    ("query", "tables"),
+    [
+        ("WITH x AS (SELECT 1) SELECT * FROM (WITH a AS (SELECT * FROM (SELECT * FROM x)), b AS (SELECT * FROM a, b, c) SELECT * FROM b)", "bc"),
+        ("WITH a AS (SELECT * FROM a) SELECT * FROM a, (WITH b AS (TABLE c) SELECT * FROM a, b), b", "acb"),
+        ("WITH RECURSIVE r AS (SELECT 1 AS n UNION ALL SELECT n FROM r) SELECT * FROM r, t", "t"),
+        ("MERGE INTO t USING (SELECT * FROM a PIVOT (sum(x) FOR y IN (1))) s ON t.c = s.c WHEN MATCHED THEN DELETE", "ta"),
+        ("EXPLAIN FORMATTED SELECT extract(DAY FROM a.b) FROM c WHERE e IN (SELECT max(d, f) FROM g)", "cg"),
+    ],
+)  # fmt: skip
+def test_tables_of_a_statement_are_those_that_no_query_of_with_hides(query, tables):
+    names = [table.name for table in relations(Statement.from_text(query).trees())]
+    assert "".join(names) == tables
