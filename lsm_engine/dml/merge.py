@@ -20,12 +20,12 @@ from lsm_engine.base.errors import ErrorKind, InvalidInputError, UnsupportedErro
 from lsm_engine.base.names import nearest
 from lsm_engine.base.record import record
 from lsm_engine.base.units import counted
-from lsm_engine.dml.write import stage, write_looked_up
+from lsm_engine.dml.write import is_same, stage, write_looked_up
 from lsm_engine.filter.expression import matches, refuse_triple, tree_of
 from lsm_engine.filter.where import AnyOf, Filter, Predicate
 from lsm_engine.format.commit_message import CommitMessage, WriteResult
 from lsm_engine.format.snapshot import RowCounts, Snapshot
-from lsm_engine.kernels.arrow_views import Bools, one_array
+from lsm_engine.kernels.arrow_views import Bools, one_array, one_zero
 from lsm_engine.lookup.locate import locate_rows
 from lsm_engine.lookup.lookup import FOUND, TableQuery
 from lsm_engine.merge.function import deleted_columns
@@ -621,7 +621,7 @@ class _Changes:
         for target in map(self._comparable, self._targets()):
             for action, rows in self._changed_rows(target):
                 if action is Action.DELETE:
-                    deleted.append(rows.select(self._keys))
+                    deleted.append(self._key_table(rows))
                 yield self._written(rows, action)
         yield from self._inserted(deleted)
 
@@ -671,7 +671,7 @@ class _Changes:
 
     def _looked_up(self, base: Snapshot) -> pa.Table:
         keys = pa.table(
-            {target: self._cast(source, target) for target, source in self._plan.on}
+            {target: one_zero(self._cast(source, target)) for target, source in self._plan.on}
         ).drop_null()
         distinct = keys.group_by(keys.column_names, use_threads=False).aggregate([])
         schema, source_names = self._session.schema, self._source.column_names
@@ -729,10 +729,12 @@ class _Changes:
             return np.repeat(rows, len(source_rows)), np.tile(source_rows, len(rows))
         names = [f"{index}" for index, _ in enumerate(self._plan.on)]
         target_keys = {
-            name: target.column(t) for name, (t, _) in zip(names, self._plan.on, strict=True)
+            name: one_zero(target.column(t))
+            for name, (t, _) in zip(names, self._plan.on, strict=True)
         }
         source_keys = {
-            name: self._cast(s, t) for name, (t, s) in zip(names, self._plan.on, strict=True)
+            name: one_zero(self._cast(s, t))
+            for name, (t, s) in zip(names, self._plan.on, strict=True)
         }
         target_keys["ours"] = pa.chunked_array([np.arange(target.num_rows)])
         source_keys["theirs"] = pa.chunked_array([np.arange(self._source.num_rows)])
@@ -769,12 +771,10 @@ class _Changes:
         columns = dict(zip(rows.column_names, rows.columns, strict=True))
         for name, expression in self._values(clause).items():
             value = self._value(name, expression, frame)
-            if name in self._keys and not value.equals(one_array(rows.column(name))):
-                raise InvalidInputError(
-                    f"an update would change key column {name!r}; delete the row and insert another",
-                    kind=ErrorKind.INVALID_KEY,
-                    column=name,
-                )
+            if name in self._keys:
+                is_moved = pc.invert(is_same(value, one_array(rows.column(name))))
+                if pc.any(is_moved).as_py():
+                    raise moved_keys(self._shown(rows.filter(is_moved))[1], name)
             columns[name] = value
         return pa.table(columns)
 
@@ -806,7 +806,7 @@ class _Changes:
 
     def _refuse_taken(self, rows: pa.Table, deleted: Sequence[pa.Table]) -> None:
         """Refuse keys that two new rows have, or that are in the table and stay there."""
-        keys = rows.select(self._keys)
+        keys = self._key_table(rows)
         # Two new rows of one key would overwrite each other.
         counted = keys.group_by(self._keys, use_threads=False).aggregate([([], "count_all")])
         twice = counted.filter(pc.greater(counted.column("count_all"), 1))
@@ -831,6 +831,10 @@ class _Changes:
         if is_there.any():
             existing = keys.filter(pa.array(is_there))
             raise key_conflict("with keys that are there already", *self._shown(existing))
+
+    def _key_table(self, rows: pa.Table) -> pa.Table:
+        """Return the keys of rows for joins and groups."""
+        return pa.table({name: one_zero(rows.column(name)) for name in self._keys})
 
     def _shown(self, keys: pa.Table) -> tuple[int, list[dict[str, Any]]]:
         return keys.num_rows, keys.select(self._keys).slice(0, _SHOWN).to_pylist()
@@ -859,6 +863,16 @@ def ambiguous_match(count: int, keys: Sequence[Mapping[str, Any]]) -> InvalidInp
         f"several rows of the source would change {counted(count, 'row')} of the table that they match; keep one row of "
         "the source for each, or add a condition",
         kind=ErrorKind.INVALID_ROWS,
+        keys=[*keys],
+    )
+
+
+def moved_keys(keys: Sequence[Mapping[str, Any]], column: str = "") -> InvalidInputError:
+    """Return the error for updates that would change keys; `keys` are some of them, `column` one that changes, if known."""
+    subject = f"key column {column!r}" if column else "a key"
+    return InvalidInputError(
+        f"an update would change {subject}; delete the row and insert another",
+        kind=ErrorKind.INVALID_KEY,
         keys=[*keys],
     )
 

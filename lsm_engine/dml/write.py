@@ -34,7 +34,7 @@ from lsm_engine.format.data_file import DataFileMeta
 from lsm_engine.format.manifest import Bucket, BucketScope, ManifestEntry, by_bucket
 from lsm_engine.format.manifest_columns import rows_of
 from lsm_engine.format.snapshot import OPERATION, RowCounts, Snapshot, row_counts_of
-from lsm_engine.kernels.arrow_views import Bools, fixed_values, one_array
+from lsm_engine.kernels.arrow_views import Bools, Column, fixed_values, one_array
 from lsm_engine.kernels.changes import Kinds, retracts
 from lsm_engine.lookup.key_search import KeySearch, SearchWay
 from lsm_engine.lookup.locate import find_records, search_files
@@ -273,10 +273,11 @@ def _differs(query: TableQuery, rows: pa.RecordBatch) -> bool:
 
 
 def _equal(new: pa.Array, old: pa.ChunkedArray) -> bool:
-    return bool(pc.all(_is_same(new, old.cast(new.type)), min_count=0).as_py())
+    return bool(pc.all(is_same(new, old.cast(new.type)), min_count=0).as_py())
 
 
-def _is_same(new: pa.Array, old: pa.ChunkedArray) -> pa.ChunkedArray:
+def is_same(new: pa.Array, old: Column) -> Column:
+    """Return which values are those of another column: two nulls are, two NaNs, and both zeros."""
     same = pc.fill_null(pc.equal(new, old), pc.and_(pc.is_null(new), pc.is_null(old)))
     if not pa.types.is_floating(new.type):
         return same

@@ -25,6 +25,14 @@ def one_array(column: Column) -> pa.Array:
     return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
 
 
+def one_zero(column: Column) -> Column:
+    """Return a column with one zero and one NaN, as keys have them: Arrow's joins and groups compare bits."""
+    if not pa.types.is_floating(column.type):
+        return column
+    nan = pa.scalar(float("nan"), column.type)
+    return pc.if_else(pc.is_nan(column), nan, pc.add(column, pa.scalar(0.0, column.type)))
+
+
 def fixed_values(array: pa.Array, dtype: npt.DTypeLike, *, per_row: int = 1) -> npt.NDArray[Any]:
     """Return the values of a fixed-width array, `per_row` items of `dtype` for each row.
 

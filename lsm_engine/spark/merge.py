@@ -18,7 +18,6 @@ from pyspark.storagelevel import StorageLevel
 from sqlglot import exp
 
 from lsm_engine.api.table import Table
-from lsm_engine.base.errors import ErrorKind, InvalidInputError
 from lsm_engine.base.record import record
 from lsm_engine.dml.merge import (
     LOOKED_UP_SHARE,
@@ -34,6 +33,7 @@ from lsm_engine.dml.merge import (
     check_merge,
     direct_source,
     key_conflict,
+    moved_keys,
     quoted_source,
     staged,
 )
@@ -526,11 +526,7 @@ class FrameMerge:
         totals = self._counted(changes)
         # The keys of a merge are checked before a file is written: a refusal leaves nothing behind.
         if totals["_lsm_moved"]:
-            raise InvalidInputError(
-                "an update would change a key; delete the row and insert another",
-                kind=ErrorKind.INVALID_KEY,
-                keys=[totals["_lsm_moved_key"].asDict()],
-            )
+            raise moved_keys([totals["_lsm_moved_key"].asDict()])
         if totals["_lsm_many"]:
             raise ambiguous_match(totals["_lsm_many"], [totals["_lsm_many_key"].asDict()])
         if totals["_lsm_twice"]:

@@ -4,6 +4,7 @@ import random
 from datetime import date, datetime, timedelta
 from decimal import Decimal
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
@@ -51,6 +52,31 @@ def test_update_and_insert_as_delta_users_write_it(table):
     assert len(table) == 6
     assert lsm.row_counts_of(made.properties) == lsm.RowCounts(inserted=1, updated=1)
     assert table.latest_snapshot().id == 2  # one commit
+
+
+@pytest.mark.parametrize(
+    "count", [0, 60]
+)  # of other rows: the table is read, or keys are looked up
+def test_zeros_of_a_key_are_one_value_and_so_are_its_nans(count):
+    """Joins of Arrow compare bits: -0.0 was inserted over the row with 0.0, and NaN was not NaN where a key is set."""
+    nan, other_nan = float("nan"), np.uint64(0xFFF8000000000001).view(np.float64)
+    schema = pa.schema([pa.field("id", pa.float64(), nullable=False), ("n", pa.int64())])
+    table = Story(schema, options={"bucket": "1"}).table
+    table.upsert([{"id": 0.0, "n": 1}, {"id": nan, "n": 2}])
+    table.upsert([{"id": float(k), "n": 0} for k in range(1, count + 1)])
+    source = pa.table({"id": [-0.0, other_nan], "n": [10, 20]})
+    made = table.merge(source, "id").when_matched_update({"n": "source.n"}).when_not_matched_insert_all().execute()  # fmt: skip
+    assert lsm.row_counts_of(made.properties) == lsm.RowCounts(updated=2)
+    for source_rows in (source, source.slice(1)):
+        table.merge(source_rows, "id").when_matched_update({"id": "source.id", "n": "target.n + 1"}).execute()  # fmt: skip
+    assert table.count() == count + 2
+    assert sorted(row["n"] for row in table if row["n"]) == [11, 22]
+    for twice in ([0.0, -0.0], [nan, other_nan]):
+        building = table.merge(pa.table({"id": twice}), "id")
+        with pytest.raises(lsm.InvalidInputError, match="several rows of the source would change 1 row"):  # fmt: skip
+            building.when_matched_delete().execute()
+    with pytest.raises(lsm.InvalidInputError, match=r"would change key column 'id'.*nan"):
+        table.update(set={"id": 5.5}, where="n = 22")
 
 
 def test_an_insert_without_its_key_is_refused_though_no_row_gets_to_it(table):
