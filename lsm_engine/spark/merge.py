@@ -53,10 +53,8 @@ from lsm_engine.spark.merge_columns import (
     Sides,
     chosen,
     columns_of,
-    set_columns,
     sql_name,
-    stored,
-    uses_ansi,
+    stored_columns,
     whole_row,
     with_blanks,
 )
@@ -495,8 +493,9 @@ class FrameMerge:
         return Table(self.session.with_level_0(), self.session.name)
 
     @property
-    def _names(self) -> list[str]:
-        return [] if self.source is None else self.source.columns
+    def source_schema(self) -> sql_types.StructType:
+        """The source's columns; none without one."""
+        return sql_types.StructType() if self.source is None else self.source.schema
 
     def _changes(self, joined: DataFrame) -> DataFrame:
         """Return the rows that clauses take: the table's columns, the kind, whether a key changes."""
@@ -509,7 +508,9 @@ class FrameMerge:
             sql.when(sql.col(CLAUSE) == 0, self.plan.clauses[0].action.row_kind),
         )
         taken_rows = joined.withColumn(CLAUSE, number).where(sql.col(CLAUSE).isNotNull())
-        columns = columns_of(self.plan, self.sides, self.spark_schema, self._names, taken_rows)
+        columns = columns_of(
+            self.plan, self.sides, self.spark_schema, self.source_schema, taken_rows
+        )
         moved = [
             ~columns[name].eqNullSafe(self.sides.column(self.sides.target, name))
             for name in self._keys
@@ -638,17 +639,14 @@ def driver_plan(
     plan: MergePlan,
     sides: Sides,
     spark: SparkSession,
-    target: sql_types.StructType,
-    source: sql_types.StructType,
+    schemas: Mapping[str, sql_types.StructType],
     label: str,
 ) -> MergePlan:
-    """Return a plan whose conditions and values are computed by Spark.
+    """Return a plan whose conditions and values are computed by Spark. `schemas`: of both sides, by TARGET and SOURCE.
 
     Raises what Spark does for an expression that it cannot read, whether or not a row ever gets to it.
     """
-    rows = FrameRows(
-        sides=sides, spark=spark, schemas={TARGET: target, SOURCE: source}, label=label
-    )
+    rows = FrameRows(sides=sides, spark=spark, schemas=schemas, label=label)
     clauses = tuple(_clause(clause, rows) for clause in plan.clauses)
     condition = None
     if plan.condition is not None:
@@ -663,28 +661,21 @@ def _clause(clause: Clause, rows: "FrameRows") -> Clause:
     if clause.action is Action.DELETE:
         return replace(clause, condition=condition)
     target, source = rows.schemas[TARGET], rows.schemas[SOURCE]
-    assignments = clause.assignments(target.names, source.names, any_case=True)
-    columns = set_columns(clause, rows.sides, target.names, source.names)
-    value_types = rows.types(columns)
-    is_ansi = uses_ansi(rows.spark)
-    as_they_are, computed = {}, {}
-    for name, value in columns.items():
-        column = direct_source(assignments[name], source.names)
-        kind = value_types[name]
-        if column is not None and kind.simpleString() == target[name].dataType.simpleString():
-            as_they_are[name] = quoted_source(column)
-        else:
-            computed[name] = stored(value, kind, target[name], is_ansi=is_ansi)
-    expressions = Expressions(rows, computed)
-    values = {
-        name: as_they_are[name]
-        if name in as_they_are
-        else Computed(
-            evaluate=partial(expressions, name=name), needs=frozenset(expressions.columns)
-        )
-        for name in columns
+    columns = stored_columns(clause, rows.sides, target, source, rows.template())
+    as_they_are = {
+        name: quoted_source(column)
+        for name, value in clause.assignments(target.names, source.names, any_case=True).items()
+        if (column := direct_source(value, source.names)) is not None
+        and source[column].dataType.simpleString() == target[name].dataType.simpleString()
     }
-    return replace(clause, condition=condition, values=values)
+    expressions = Expressions(
+        rows, {name: value for name, value in columns.items() if name not in as_they_are}
+    )
+    needs = frozenset(expressions.columns)
+    computed = {
+        name: Computed(evaluate=partial(expressions, name=name), needs=needs) for name in columns
+    }
+    return replace(clause, condition=condition, values=computed | as_they_are)
 
 
 def _driver_condition(condition: Any, rows: "FrameRows", match: Match) -> Computed:
@@ -707,14 +698,6 @@ class FrameRows:
     def template(self) -> DataFrame:
         """Return no rows, with all columns of both sides."""
         return self._structs(self._flat(None, self._all()), self._all(), [TARGET, SOURCE])
-
-    def types(self, columns: Mapping[str, SqlColumn]) -> dict[str, sql_types.DataType]:
-        """Return the types of expressions; Spark refuses those that do not give one value for each row."""
-        # A struct of them, because Spark refuses a generator within another expression.
-        struct = sql.struct(*columns.values()).alias("")
-        kind = self.template().select(_ROW, struct).schema[""].dataType
-        assert isinstance(kind, sql_types.StructType)
-        return {name: field.dataType for name, field in zip(columns, kind.fields, strict=True)}
 
     def needed(self, columns: Mapping[str, SqlColumn]) -> set[str]:
         """Return which columns expressions need, named as `_flat` does."""
@@ -889,10 +872,8 @@ class DriverMerge:
             if self._source is None:
                 return merge(base)
         if self._plan is None:
-            schema = sql_types.StructType([]) if merge.source is None else merge.source.schema
-            self._plan = driver_plan(
-                merge.plan, merge.sides, merge.spark, merge.spark_schema, schema, self._label
-            )
+            schemas = {TARGET: merge.spark_schema, SOURCE: merge.source_schema}
+            self._plan = driver_plan(merge.plan, merge.sides, merge.spark, schemas, self._label)
         target_rows = (
             None if base is None or merge.source is not None else self._rows_to_change(base)
         )
@@ -908,10 +889,9 @@ class DriverMerge:
         merge = self._merge
         if session.schema.id != merge.session.schema.id:
             # A retry after a conflict may see a newer schema: columns, types and names are bound again.
-            source = sql_types.StructType() if merge.source is None else merge.source.schema
             sides = Sides.from_columns(
                 session.schema,
-                source,
+                merge.source_schema,
                 merge.sides.target,
                 merge.sides.source,
                 merge.sides.full_names,

@@ -442,29 +442,18 @@ def columns_of(
     plan: MergePlan,
     sides: Sides,
     schema: sql_types.StructType,
-    source: list[str],
+    source: sql_types.StructType,
     joined: DataFrame,
 ) -> dict[str, Column]:
     """Return the table's columns after the clauses. A column that no clause sets keeps its value, or is null.
 
-    Each value is brought to its column's type by itself: were Spark to find a type for all of them, a BIGINT that
-    no clause changes would become a DOUBLE because another row's clause sets one. `joined`: the rows of both sides.
-    Raises InvalidInputError for a value that Spark would not store in its column.
+    `joined`: the rows of both sides. Raises InvalidInputError as `stored_columns` does.
     """
     columns = {name: sides.column(sides.target, name) for name in schema.names}
-    assignments = [
-        (position, name, value)
-        for position, clause in reversed([*enumerate(plan.clauses)])
-        for name, value in set_columns(clause, sides, schema.names, source).items()
-    ]
-    types = joined.select(
-        *(value.alias(str(n)) for n, (_, _, value) in enumerate(assignments))
-    ).schema
-    is_ansi = uses_ansi(joined.sparkSession)
-    for (position, name, value), kind in zip(assignments, types.fields, strict=True):
-        fitting = stored(value, kind.dataType, schema[name], is_ansi=is_ansi)
-        fitting = with_blanks(fitting, schema[name])  # as a key that is compared with others
-        columns[name] = sql.when(sql.col(CLAUSE) == position, fitting).otherwise(columns[name])
+    for position, clause in reversed([*enumerate(plan.clauses)]):
+        for name, value in stored_columns(clause, sides, schema, source, joined).items():
+            fitting = with_blanks(value, schema[name])  # as a key that is compared with others
+            columns[name] = sql.when(sql.col(CLAUSE) == position, fitting).otherwise(columns[name])
     return columns
 
 
@@ -481,14 +470,35 @@ def with_blanks(value: Column, field: sql_types.StructField) -> Column:
     )
 
 
-def set_columns(
-    clause: Clause, sides: Sides, table: list[str], source: list[str]
+def stored_columns(
+    clause: Clause,
+    sides: Sides,
+    schema: sql_types.StructType,
+    source: sql_types.StructType,
+    rows: DataFrame,
 ) -> dict[str, Column]:
-    """Return the columns that a clause sets."""
-    values = clause.assignments(table, source, any_case=True)
-    return {
+    """Return the columns that a clause sets, each as it is stored. `rows`: of both sides, or of none.
+
+    Each value is brought to its column's type by itself: were Spark to find a type for all of them, a BIGINT that
+    no clause changes would become a DOUBLE because another row's clause sets one. Raises InvalidInputError for a value that
+    Spark would not store in its column.
+    """
+    values = clause.assignments(schema.names, source.names, any_case=True)
+    if not values:
+        return {}
+    columns = {
         name: sides.value(value, clause.match)
-        if (column := direct_source(value, source)) is None
+        if (column := direct_source(value, source.names)) is None
         else sides.column(sides.source, column)
         for name, value in values.items()
+    }
+    # A struct of them, because Spark refuses a generator within another expression, beside the rows, because it refuses what
+    # is one value of many rows.
+    struct = sql.struct(*columns.values()).alias("")
+    kind = rows.select("*", struct).schema[-1].dataType
+    assert isinstance(kind, sql_types.StructType)
+    is_ansi = uses_ansi(rows.sparkSession)
+    return {
+        name: stored(value, field.dataType, schema[name], is_ansi=is_ansi)
+        for (name, value), field in zip(columns.items(), kind.fields, strict=True)
     }
