@@ -33,7 +33,7 @@ from lsm_engine.dml.write import Write, stage, upsert, write_looked_up
 from lsm_engine.filter.where import AllOf, col
 from lsm_engine.format.commit_message import CommitMessage, WriteResult
 from lsm_engine.format.snapshot import RowCounts, Snapshot
-from lsm_engine.kernels.arrow_views import Bools, one_array
+from lsm_engine.kernels.arrow_views import Bools, one_array, one_zero
 from lsm_engine.kernels.changes import equal_rows, retracts
 from lsm_engine.lookup.lookup import FOUND, TableQuery
 from lsm_engine.options import core_options
@@ -361,24 +361,34 @@ def _stored(session: TableSession, base: Snapshot | None, keys: pa.Table) -> pa.
     """Return the rows of a state whose first key columns are among these."""
     if base is None:
         return session.schema.arrow.empty_table()
-    tests = []
+    keys, tests = _with_one_zero(keys, keys.column_names), []
     for name in keys.column_names:
         values = keys.column(name)
+        if pa.types.is_floating(values.type) and pc.any(pc.is_nan(values)).as_py():
+            continue  # a filter has no NaN
         if keys.num_rows <= _LISTED_KEYS:
             tests.append(col(name).is_in(pc.unique(values).to_pylist()))
         else:
             bounds = pc.min_max(values).as_py()
             tests.append(col(name).between(bounds["min"], bounds["max"]))
-    key_filter = tests[0] if len(tests) == 1 else AllOf(parts=tuple(tests))
+    key_filter = AllOf(parts=tuple(tests)) if tests else None
     rows = Scan(
         session.with_level_0(), ScanRequest(is_batch=False, where=key_filter), base
     ).to_arrow()
     # Arrow joins no nested columns: the keys alone are joined, with the numbers of their rows.
-    numbered = rows.select(keys.column_names).append_column(
+    numbered = _with_one_zero(rows.select(keys.column_names), keys.column_names).append_column(
         ORIGIN, pa.array(np.arange(rows.num_rows))
     )
     matches = numbered.join(keys, keys.column_names, join_type="left semi", use_threads=False)
     return rows.take(pa.array(np.sort(matches.column(ORIGIN).to_numpy())))
+
+
+def _with_one_zero(rows: pa.Table, keys: Sequence[str]) -> pa.Table:
+    """Return rows with one zero and one NaN in the columns of their keys, which are one value each to a table."""
+    for name in keys:
+        place = rows.column_names.index(name)
+        rows = rows.set_column(place, rows.schema.field(name), one_zero(rows.column(name)))
+    return rows
 
 
 def with_origin(rows: pa.Table, origin: int, deletes: Bools | None = None) -> pa.Table:
@@ -400,6 +410,7 @@ def changed_versions(flow: AutoCdc, events: pa.Table) -> pa.Table:
     and sequence the last new one counts. An event opens a version if its values differ from the one before it; the version ends at the next
     one, or at a deletion.
     """
+    events = _with_one_zero(events, flow.keys)
     places = [(name, "ascending") for name in (*flow.keys, START, ORIGIN)]
     rows = events.take(pc.sort_indices(events, places)).combine_chunks()
     if not rows.num_rows:

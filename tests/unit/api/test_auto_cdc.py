@@ -91,6 +91,23 @@ def test_a_late_event_is_put_between_versions_and_a_repeated_one_opens_none(cata
     assert versions(table)[1:] == [(9, "Z", 4, 5)]
 
 
+def test_zeros_of_a_key_have_one_history_and_so_have_its_nans(catalog):
+    """Both versions stayed open: neither a filter nor a join of Arrow finds NaN by NaN, and 0.0 by -0.0."""
+    flow = {**FLOW, "stored_as_scd_type": 2, "column_list": ["id", "city"]}
+
+    def floating(*rows):
+        keys = pa.array([row[0] for row in rows], pa.float64())
+        return events(*((1, *row[1:]) for row in rows)).set_column(0, "id", keys)
+
+    table = catalog.create_auto_cdc_table("db.t", floating((0.0, "A", "I", 1)), **flow)
+    nan = float("nan")
+    table.auto_cdc(floating((0.0, "A", "I", 1), (nan, "N", "I", 1), (5.0, "F", "I", 1)), **flow)
+    table.auto_cdc(floating((-0.0, "B", "U", 2), (nan, "M", "U", 2)), **flow)
+    assert sorted(row[1:] for row in versions(table)) == [
+        ("A", 1, 2), ("B", 2, None), ("F", 1, None), ("M", 2, None), ("N", 1, 2),
+    ]  # fmt: skip
+
+
 @pytest.mark.parametrize("scd_type", [1, 2])
 def test_a_batch_that_comes_again_is_applied_once(catalog, scd_type):
     flow = {**FLOW, "stored_as_scd_type": scd_type}
