@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import field
 from datetime import date, datetime, time
 from decimal import Decimal
@@ -99,22 +100,23 @@ class SparkSql:
         return SparkSql(text=text, tree=tree)
 
 
+_MOMENTS = {
+    " VERSION AS OF": "VERSION",
+    " SYSTEM_VERSION AS OF": "VERSION",
+    " TIMESTAMP AS OF": "TIMESTAMP",
+    " SYSTEM_TIME AS OF": "TIMESTAMP",
+}
+_MOMENT_WORDS = 4
 Node = TypeVar("Node", bound=exp.Expr | None)
 
 
 class _Rules(SparkParser):
     """Spark's rules over all tokens of a statement, known or not: a rule that fails ends where it got to.
 
-    Clauses that other text takes the place of know where they stand, and VERSION AS OF where its value does: their
-    `meta` has it as "place".
+    Clauses that other text takes the place of know where they stand, and VERSION AS OF where its value does: their `meta` has
+    it as "place".
     """
 
-    VERSION_PHRASES: ClassVar = {
-        **SparkParser.VERSION_PHRASES,
-        ("SYSTEM_VERSION", "AS", "OF"): "VERSION",
-        ("FOR", "SYSTEM_VERSION"): "VERSION",
-        ("SYSTEM_TIME", "AS", "OF"): "TIMESTAMP",
-    }
     STATEMENT_PARSERS: ClassVar = {
         **SparkParser.STATEMENT_PARSERS,
         TokenType.TABLE: lambda self: self._parse_table(),
@@ -141,10 +143,18 @@ class _Rules(SparkParser):
         return node
 
     def _parse_version(self) -> exp.Version | None:
+        # Here, because some versions of the parser do not know all of Spark's words.
+        first, words = self._index, ""
+        while self._curr and not words.endswith(" AS OF") and words.count(" ") < _MOMENT_WORDS:
+            words = f"{words} {self._curr.text.upper()}"
+            self._advance()
+        kind = _MOMENTS.get(words.removeprefix(" FOR"))
+        if kind is None:
+            self._retreat(first)
+            return None
         first = self._index
-        version = super()._parse_version()
-        words = [token.text.upper() for token in self._tokens[first : self._index]]
-        return self._placed(first + words.index("OF") + 1 if "OF" in words else first, version)
+        version = exp.Version(this=kind, expression=self._parse_bitwise(), kind="AS OF")
+        return self._placed(first, version)
 
     def _parse_table_sample(self, *args: Any, **kwargs: Any) -> exp.TableSample | None:
         return self._placed(self._index, super()._parse_table_sample(*args, **kwargs))
@@ -260,13 +270,14 @@ def with_defaults(text: str) -> str:
     statement = Statement.from_text(text) if "DEFAULT" in text.upper() else None
     tree = None if statement is None else next(iter(statement.trees()), None)
     rows = tree.expressions if isinstance(tree, exp.Values) else [tree or exp.Tuple()]
-    places = [value.this.meta for row in rows for value in row.expressions if _is_default(value)]
+    places = [value.this.meta for row in rows for value in row.expressions if is_default(value)]
     return replaced(text, [(place["start"], place["end"] + 1, "NULL") for place in places])
 
 
-def _is_default(value: exp.Expr) -> bool:
-    is_name = isinstance(value, exp.Column) and len(value.parts) == 1
-    return is_name and value.name.upper() == "DEFAULT" and not value.this.quoted
+def is_default(value: exp.Expr | None) -> bool:
+    """Whether a value is the word DEFAULT."""
+    name = value.this if isinstance(value, exp.Column) and len(value.parts) == 1 else None
+    return isinstance(name, exp.Identifier) and name.name.upper() == "DEFAULT" and not name.quoted
 
 
 def with_names(text: str, value_of: Callable[[str], str | None]) -> str:
@@ -369,10 +380,12 @@ class Statement:
     def trees(self) -> list[exp.Expr]:
         """Return its tree, or those of what the parser knows of it."""
         rules = _Rules(dialect=_DIALECT, error_level=ErrorLevel.IGNORE)
-        try:
-            return [*rules.trees(self.text, self._rule_tokens)]
-        except (SqlglotError, RecursionError, ArithmeticError):  # Spark may well know it
-            return []
+        trees: list[exp.Expr] = []
+        with suppress(
+            Exception
+        ):  # of rules that go on behind what they do not know; Spark may well know it
+            trees.extend(rules.trees(self.text, self._rule_tokens))
+        return trees
 
     def dotted_names(self) -> Iterator[tuple[str, ...]]:
         """Yield names of two parts or more wherever they stand, and one more word: `shop.orders o` is three."""

@@ -23,6 +23,7 @@ from lsm_engine.spark.statement import (
     SparkSql,
     Statement,
     conjuncts,
+    is_default,
     literal_of,
     relations,
     replaced,
@@ -397,7 +398,7 @@ def _action(
     while not statement.takes(")"):
         expression = statement.expression(",")
         # A null becomes the column's default when it is inserted, and stays null in an update.
-        values.append(None if _is_default(expression) else _value(expression, sides, match))
+        values.append(None if is_default(expression.tree) else _value(expression, sides, match))
         statement.takes(",")
     if len(names) != len(values):
         statement.refuse(f"{counted(len(names), 'column')} and {counted(len(values), 'value')}")
@@ -422,7 +423,7 @@ def _assigned(
         else:
             values[column] = (
                 default_of(table.schema.field(column))
-                if _is_default(expression)
+                if is_default(expression.tree)
                 else _value(expression, sides, match)
             )
         if not statement.takes(","):
@@ -443,10 +444,6 @@ def _value(expression: SparkSql, sides: Sides, match: Match) -> Any:
     if place is None or place[0] != sides.source:
         return expression
     return quoted_source(place[1])
-
-
-def _is_default(expression: SparkSql) -> bool:
-    return expression.text.upper() == "DEFAULT"
 
 
 def _struct_text(kind: DataType, owner: str, texts: dict[tuple[str, ...], str]) -> str:
