@@ -444,6 +444,16 @@ class Statement:
         self.at += len(words)
         return True
 
+    def takes_form(self, form: str) -> bool:
+        """Step over words if they come next, such as "DROP TABLE [IF EXISTS]": those in brackets may be missing."""
+        first = self.at
+        for needed, optional in re.findall(r"([^][]+)|\[([^]]+)\]", form):
+            if not self.takes(*needed.split()):
+                self.at = first
+                return False
+            self.takes(*optional.split())
+        return True
+
     def needs(self, *words: str) -> None:
         """Step over words that have to come next."""
         if not self.takes(*words):

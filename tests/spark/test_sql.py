@@ -259,3 +259,19 @@ def test_half_a_statement_is_tokens_or_none(text):
 def test_tables_of_a_statement_are_those_that_no_query_of_with_hides(query, tables):
     names = [table.name for table in relations(Statement.from_text(query).trees())]
     assert "".join(names) == tables
+
+
+@pytest.mark.parametrize(
+    ("text", "form", "behind"),
+    [
+        ("DROP TABLE IF EXISTS x", "DROP TABLE [IF EXISTS]", "x"),
+        ("drop table if_exists", "DROP TABLE [IF EXISTS]", "if_exists"),
+        ("INSERT WITH SCHEMA EVOLUTION INTO TABLE x", "INSERT [WITH SCHEMA EVOLUTION] INTO [TABLE]", "x"),
+        ("INSERT WITH SCHEMA INTO x", "INSERT [WITH SCHEMA EVOLUTION] INTO [TABLE]", None),
+        ("INSERT OVERWRITE x", "INSERT [WITH SCHEMA EVOLUTION] INTO [TABLE]", None),
+    ],
+)  # fmt: skip
+def test_a_form_of_words_is_taken_whole_or_not_at_all(text, form, behind):
+    statement = Statement.from_text(text)
+    assert statement.takes_form(form) is (behind is not None)
+    assert statement.remainder() == (behind or text)

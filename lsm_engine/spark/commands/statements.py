@@ -398,15 +398,15 @@ class _Session:
         A branch keeps its part of the name: "shop.orders@fix".
         """
         first = statement.at
-        for words in _BEFORE_A_TARGET:
-            if statement.takes(*words):
-                if words[-1] in ("HISTORY", "DETAIL") and not statement.is_name:
+        for form in _BEFORE_A_TARGET:
+            if statement.takes_form(form):
+                if form.endswith(("HISTORY", "DETAIL")) and not statement.is_name:
                     statement.at = first  # a table of this name
                     continue
-                describes = words in _PLAIN_DESCRIBE
+                describes = form in _PLAIN_DESCRIBE
                 if describes and not statement.is_name:
                     break  # of a query
-                locates = words[0] not in _OF_SPARKS_CATALOG and not describes
+                locates = statement.first_words[0] not in _OF_SPARKS_CATALOG and not describes
                 target = self._meant(statement.path(), locates=locates)
                 if target is None or (describes and not statement.done):
                     target = None  # of one column, or of what has another kind in front of its name
@@ -732,45 +732,29 @@ class _Session:
         return str(moment[0])
 
 
-_PLAIN_DESCRIBE = (("DESCRIBE", "TABLE"), ("DESCRIBE",), ("DESC", "TABLE"), ("DESC",))
+_PLAIN_DESCRIBE = ("DESCRIBE [TABLE]", "DESC [TABLE]")
 """Spark itself shows CHAR(n) and VARCHAR(n) of a Python data source as texts of any length."""
 _BEFORE_A_TARGET = (
-    ("DROP", "TABLE", "IF", "EXISTS"),
-    ("DROP", "TABLE"),
-    ("INSERT", "WITH", "SCHEMA", "EVOLUTION", "INTO", "TABLE"),
-    ("INSERT", "WITH", "SCHEMA", "EVOLUTION", "INTO"),
-    ("INSERT", "INTO", "TABLE"),
-    ("INSERT", "INTO"),
-    ("INSERT", "OVERWRITE", "TABLE"),
-    ("INSERT", "OVERWRITE"),
-    ("MERGE", "INTO"),
-    ("MERGE", "WITH", "SCHEMA", "EVOLUTION", "INTO"),
-    ("DELETE", "FROM"),
-    ("ALTER", "TABLE"),
-    ("COMMENT", "ON", "TABLE"),
-    ("SHOW", "TBLPROPERTIES"),
-    ("SHOW", "CREATE", "TABLE"),
-    ("SHOW", "PARTITIONS"),
-    ("DESCRIBE", "HISTORY"),
-    ("DESC", "HISTORY"),
-    ("DESCRIBE", "DETAIL"),
-    ("DESC", "DETAIL"),
-    ("OPTIMIZE",),
-    ("VACUUM",),
-    ("RESTORE", "TABLE"),
-    ("RESTORE",),
-    ("DESCRIBE", "TABLE", "EXTENDED"),
-    ("DESCRIBE", "TABLE", "FORMATTED"),
-    ("DESCRIBE", "EXTENDED"),
-    ("DESCRIBE", "FORMATTED"),
-    ("DESC", "TABLE", "EXTENDED"),
-    ("DESC", "TABLE", "FORMATTED"),
-    ("DESC", "EXTENDED"),
-    ("DESC", "FORMATTED"),
+    "DROP TABLE [IF EXISTS]",
+    "INSERT [WITH SCHEMA EVOLUTION] INTO [TABLE]",
+    "INSERT OVERWRITE [TABLE]",
+    "MERGE [WITH SCHEMA EVOLUTION] INTO",
+    "DELETE FROM",
+    "UPDATE",
+    "TRUNCATE TABLE",
+    "ALTER TABLE",
+    "COMMENT ON TABLE",
+    "OPTIMIZE",
+    "VACUUM",
+    "RESTORE [TABLE]",
+    "SHOW TBLPROPERTIES",
+    "SHOW CREATE TABLE",
+    "SHOW PARTITIONS",
+    *(f"{verb} {kind}" for verb in ("DESCRIBE", "DESC") for kind in ("HISTORY", "DETAIL")),
+    *(f"{form} {kind}" for form in _PLAIN_DESCRIBE for kind in ("EXTENDED", "FORMATTED")),
     *_PLAIN_DESCRIBE,
-    ("TRUNCATE", "TABLE"),
-    ("UPDATE",),
 )
+"""The words before the name of a table that a statement changes, or shows; see `Statement.takes_form`."""
 _BEFORE_ROWS = {"FROM", "JOIN", "TABLE", "USING", "DESCRIBE", "DESC", "INTERVAL"}
 """Words without which a statement names no rows."""
 _TABLES_OF_ICEBERG = {
