@@ -492,10 +492,10 @@ def stored_columns(
         else sides.column(sides.source, column)
         for name, value in values.items()
     }
-    # A struct of them, because Spark refuses a generator within another expression, beside the rows, because it refuses what
-    # is one value of many rows.
-    struct = sql.struct(*columns.values()).alias("")
-    kind = rows.select("*", struct).schema[-1].dataType
+    # A struct of them, because Spark refuses a generator within another expression, beside what each row has, because it
+    # refuses what is one value of many rows.
+    of_row = sql.col(quoted(sides.target)).isNull()
+    kind = rows.select(of_row, sql.struct(*columns.values()).alias("")).schema[-1].dataType
     assert isinstance(kind, sql_types.StructType)
     is_ansi = uses_ansi(rows.sparkSession)
     return {
