@@ -518,7 +518,17 @@ def problems_of(done: Schedule) -> Iterator[tuple[str, str]]:
     if later:
         # An order of the operations alone may end so, as one of a rollback after a rescale does.
         usual = {_subject(reason) for reason in _later_problems_of_orders(done)}
-        yield from (each for each in later if _subject(each[1]) not in usual)
+        yield from (
+            each
+            for each in later
+            if _subject(each[1]) not in usual and not _is_excluded(done, each[1])
+        )
+
+
+def _is_excluded(done: Schedule, reason: str) -> bool:
+    """Whether a repair of EARLIEST ran beside an expiry, which it asks nobody to do: EARLIEST is behind then."""
+    names = {name for name, _ in _steps(done)}
+    return "repair the earliest" in names and "expire" in names and "no expiry took" in reason
 
 
 def _is_unknown_rollback(done: Schedule) -> bool:
