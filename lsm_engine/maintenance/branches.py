@@ -672,6 +672,8 @@ def _delete_old(
     if schema is None or not is_same or not claim.take_held(schema):
         if schema is None and copied is None:
             return  # another has finished what a dead one began
+        if session.identity.is_dropped():
+            raise session.identity.taken_along(f"branch {new_name!r}")
         raise CommitConflictError(
             f"branch {name!r} was renamed or deleted by another at the same time, and is there as {new_name!r}, "
             "too; delete that if it is not wanted",

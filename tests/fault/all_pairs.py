@@ -512,6 +512,11 @@ def problems_of(done: Schedule) -> Iterator[tuple[str, str]]:
     )
     # An unknown rollback may count once it is finished: then its rows are the target's.
     finished = expected if _is_unknown_rollback(done) else ()
+    if any(
+        name == "fast-forward by force" and isinstance(answer, CommitUnknownError)
+        for name, answer in _steps(done)
+    ):
+        finished = None  # it is finished by a rollback here
     later = list(
         later_problems(done.disk.clone(), state, finishes_rollback=has_died, finished=finished)
     )
@@ -741,18 +746,18 @@ def later_problems(
     state: State,
     *,
     finishes_rollback: bool = False,
-    finished: Sequence[State] = (),
+    finished: Sequence[State] | None = (),
 ) -> Iterator[tuple[str, str]]:
     """Yield what fails of that which comes later: reads of snapshots, commits, expiry, removal of orphans.
 
     `finishes_rollback`: after one that died, or gave up, is done again, as its error asks for, which takes later tags.
-    `finished`: the states of which one may be there then.
+    `finished`: the states of which one may be there then; None: any.
     """
     takes_tags = False
     for name in disk.names(judge()):
         try:
             takes_tags |= finishes_rollback and _finished_rollback(disk, name)
-            if takes_tags and finished and (after := observed(disk)) in finished:
+            if takes_tags and finished != () and _may_be(after := observed(disk), finished):
                 state = after
             yield from _later_problems_of(disk, name)
         except LsmError as error:
@@ -767,6 +772,10 @@ def later_problems(
         )
         if part != state.get(name) and not is_over and not name.startswith("consumer "):
             yield LATER, f"{name} {_contrast(state.get(name), part)}"
+
+
+def _may_be(state: State, finished: Sequence[State] | None) -> bool:
+    return finished is None or state in finished
 
 
 def _finished_rollback(disk: Disk, name: str) -> bool:

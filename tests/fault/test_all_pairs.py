@@ -750,6 +750,15 @@ def test_nothing_of_a_table_is_lost_as_it_is_renamed_or_gets_into_one_made_in_it
     assert not failed([Combination("lake", kind, ours, (other,)) for other in others])
 
 
+def test_a_rename_of_a_branch_whose_table_is_renamed_is_unknown_half_way() -> None:
+    """The new branch had moved along, and the error named another process that had renamed or deleted the old one."""
+    combination = Combination("lake", "plain", "rename a branch", ("rename the table",))
+    calls = calls_of(combination.store, combination.kind, combination.ours)
+    path = "branch/branch-side/schema/schema-0"
+    for at in [at for at, call in enumerate(calls, 1) if call.paths[0].endswith(path)][-6:]:
+        assert not list(problems_of(schedule(combination, at)[0])), at
+
+
 def test_a_rollback_whose_table_was_renamed_tells_how_it_is_finished() -> None:
     """The marker goes with the table: the rollback is begun, and cannot be refused."""
     combination = Combination("lake", "append", "roll back", ("rename the table",))
